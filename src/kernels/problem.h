@@ -6,6 +6,7 @@
 // kernels/flash/tiled-inl.h, which runs most calls.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -28,6 +29,16 @@ enum class ScoreKind : std::uint8_t { dot, additive, coverage };
 /// includes the output. The plan widens the other operands to f32 before the kernel, and rounds an f32 output
 /// after it.
 enum class In16Bits : std::uint8_t { nothing, keys_and_values, everything };
+
+/// One argument of the normaliser: numbers of each query head, or of all heads together.
+template <class T>
+struct NormalizerArgument {
+  const T* data = nullptr;       ///< null: the call has none
+  std::int64_t elements = 0;     ///< the numbers of one head, one behind the other
+  std::int64_t head_stride = 0;  ///< 0: the same numbers for all heads
+  const T* of(std::int64_t head) const { return data ? data + head * head_stride : nullptr; }
+};
+inline constexpr int most_normalizer_arguments = 2;
 
 /// T is float or double. The plan widens 16-bit operands before a kernel sees them, except those that
 /// Candidate::in_16_bits names.
@@ -62,15 +73,14 @@ struct Problem {
   std::int64_t query_offset = 0;
   const std::int64_t* query_offsets = nullptr;  ///< [batch], instead of query_offset; may be null
   NormalizerKind normalizer = NormalizerKind::softmax;
-  const T* sink = nullptr;  ///< softmax: [query_heads], a score whose exponential is one more term of each
-                            ///< row's sum; null: none
+  /// In the order in which the normaliser declares them.
+  std::array<NormalizerArgument<T>, most_normalizer_arguments> normalizer_arguments;
+  std::int64_t normalizer_elements = 0;  ///< of all of them together, for one query head
   /// softmax: [query_heads]. Scores are multiplied by this number and by the logarithm of how many keys the
   /// query sees. The last of `mods` does so already; the reference leaves that mod out and multiplies itself.
   const T* count_scale = nullptr;
   double normalizer_number = 0.0;  ///< sigmoid's bias, entmax's alpha, gumbel's temperature
   std::uint64_t sample_seed = 0;
-  const T* transitions = nullptr;  ///< chain: [2, 2] at transition_stride · head
-  std::int64_t transition_stride = 0;
   /// All scores of a row are needed at once: by the normaliser, by weight mods, by coverage, by gradients of
   /// the weights, or by the candidate that runs (flash/whole_rows-inl.h). Backward then splits the queries
   /// into groups, and otherwise the keys.
@@ -84,6 +94,13 @@ struct Problem {
   double dropout_rate = 0.0;  ///< attention/dropout derives the threshold and the scale of kept weights
   std::uint64_t dropout_seed = 0;
 };
+
+/// Softmax: the score whose exponential is one more term of the sum of each row of that query head. Null:
+/// none.
+template <class T>
+const T* sink_of(const Problem<T>& p, std::int64_t head) {
+  return p.normalizer == NormalizerKind::softmax ? p.normalizer_arguments[0].of(head) : nullptr;
+}
 
 /// The position of query row `row` of entry b among the keys, which masks, mods, dropout and samples use.
 template <class T>
@@ -134,7 +151,8 @@ struct BackwardProblem {
   T* d_additive_vector = nullptr;       ///< [score_dim]; null: not wanted
   // Whole-row problems only.
   T* d_coverage_vector = nullptr;  ///< [score_dim]
-  T* d_transitions = nullptr;      ///< [query_heads, 2, 2]
+  T* d_normalizer = nullptr;       ///< [query_heads, normalizer_elements]; not for softmax, whose sink's
+                                   ///< gradient the plan computes
   T* mean = nullptr;               ///< [batch, query_heads, query_len]: Σ P·dP of each row, for the sink
   const T* advantage = nullptr;    ///< sample: [batch, query_heads, query_len], the loss of each row less a
                                    ///< baseline

@@ -31,9 +31,10 @@ struct Scratch {
   T *query_back = nullptr, *key_back = nullptr;  // gradients after the mapping, before rounding to 16 bits
   kernels::Operand<T*> wide_output, wide_d_output;
   kernels::Operand<const T*> output, d_output;
-  T *mean = nullptr, *transitions = nullptr;  // of whole rows: Σ P·dP of each row; [num_query_heads, 2, 2]
-  T* gains = nullptr;                         // [num_query_heads, score_dim], first for queries, then for
-                                              // keys
+  T* mean = nullptr;        // of whole rows: Σ P·dP of each row
+  T* normalizer = nullptr;  // of whole rows: the gradients of the normaliser's arguments for each query head
+  T* gains = nullptr;       // [num_query_heads, score_dim], first for queries, then for
+                            // keys
 };
 
 template <class T>
@@ -68,7 +69,10 @@ Scratch<T> scratch_of(const AttentionPlan::Impl& plan, const Call& call, const A
   scratch.value = target_of<T>(g.value, !narrowed, keys, s.value_dim, carver);
   if (whole_row) {
     scratch.mean = carver.take<T>(queries.batch * queries.heads * queries.rows);
-    scratch.transitions = carver.take<T>(s.num_query_heads * 4);
+    std::int64_t elements = 0;
+    for (const ArgumentDeclaration& declaration : arguments(plan.spec.normalizer))
+      elements += elements_of_a_head(declaration);
+    scratch.normalizer = carver.take<T>(s.num_query_heads * elements);
   }
   if (score.query.gain >= 0 || score.key.gain >= 0)
     scratch.gains = carver.take<T>(s.num_query_heads * plan.score_dim());
@@ -219,11 +223,24 @@ void key_rows_gradient(const CallSizes& sizes, std::int64_t heads, std::int64_t 
   });
 }
 
+// The gradients of the normaliser's arguments, from those of each query head. What heads share is summed in
+// their order.
 template <class T>
-void transition_gradient(std::int64_t heads, const T* each_head, const TensorView& to) {
-  T* sum = to.data<T>();
-  std::copy_n(each_head, to.count(), sum);
-  for (std::int64_t n = to.count(); n < heads * 4; ++n) sum[n % 4] += each_head[n];
+void normalizer_gradients(const AttentionPlan::Impl& plan, const Call& call, const kernels::Problem<T>& p,
+                          const T* of_heads) {
+  const std::span<const ArgumentDeclaration> declared = arguments(plan.spec.normalizer);
+  for (std::size_t n = 0; n < declared.size(); ++n) {
+    const std::int64_t elements = p.normalizer_arguments.at(n).elements;
+    if (const TensorView& to = call.gradients[plan.first_normalizer_argument + static_cast<int>(n)]) {
+      std::fill_n(to.data<T>(), to.count(), T{0});
+      const std::int64_t stride = is_by_head(declared[n], to.rank()) ? elements : 0;
+      for (std::int64_t h = 0; h < p.query_heads; ++h) {
+        for (std::int64_t e = 0; e < elements; ++e)
+          to.data<T>()[h * stride + e] += of_heads[h * p.normalizer_elements + e];
+      }
+    }
+    of_heads += elements;
+  }
 }
 
 template <class T>
@@ -242,9 +259,9 @@ void run(const AttentionPlan::Impl& plan, const Call& call, const AttentionLoss&
   Scratch<T> scratch = scratch_of<T>(plan, call, g, sizes, carver, false, prepared.problem.whole_row);
   const AttentionShape& s = plan.shape;
   const ScoreDefinition& score = plan.score();
-  const TensorView& d_normalizer = call.gradients[plan.first_normalizer_argument];
-  const TensorView d_sink = prepared.problem.sink ? d_normalizer : TensorView(),
-                   d_transitions = prepared.problem.transitions ? d_normalizer : TensorView();
+  const T* sink = kernels::sink_of(prepared.problem, 0);
+  const TensorView d_sink = sink ? call.gradients[plan.first_normalizer_argument] : TensorView();
+  const bool has_gradients = prepared.problem.normalizer_elements > 0 && !sink;
   take_outputs(plan, loss, scratch, executor);
   const T* log_sum_exp = loss.log_sum_exp ? loss.log_sum_exp.data<T>() : nullptr;
   kernels::BackwardProblem<T> backward{
@@ -256,7 +273,7 @@ void run(const AttentionPlan::Impl& plan, const Call& call, const AttentionLoss&
       .d_value = loss.d_output ? scratch.value.kernel : kernels::Operand<T*>(),
       .d_additive_vector = data_or_null<T>(call.gradients[score.vector]),
       .d_coverage_vector = data_or_null<T>(call.gradients[score.coverage]),
-      .d_transitions = d_transitions ? scratch.transitions : nullptr,
+      .d_normalizer = has_gradients ? scratch.normalizer : nullptr,
       .mean = scratch.mean,
       .advantage = loss.advantage ? loss.advantage.data<T>() : nullptr,
       .d_weights = {},
@@ -266,10 +283,10 @@ void run(const AttentionPlan::Impl& plan, const Call& call, const AttentionLoss&
   candidate.code<T>().backward(prepared.problem, backward, executor, carver.rest().data());
 
   if (d_sink) {
-    sink_gradient<T>(sizes, s.num_query_heads, s.value_dim, prepared.problem.sink, log_sum_exp, scratch,
-                     d_sink.data<T>(), executor);
+    sink_gradient<T>(sizes, s.num_query_heads, s.value_dim, sink, log_sum_exp, scratch, d_sink.data<T>(),
+                     executor);
   }
-  if (d_transitions) transition_gradient<T>(s.num_query_heads, scratch.transitions, d_transitions);
+  if (has_gradients) normalizer_gradients<T>(plan, call, prepared.problem, scratch.normalizer);
   const RowSizes queries{sizes.batch, s.num_query_heads, sizes.query_len},
       keys{sizes.batch, s.num_kv_heads, sizes.key_len};
   finish_side<T>(

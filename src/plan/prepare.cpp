@@ -111,19 +111,35 @@ void set_mods(const AttentionPlan::Impl& plan, const Call& call, const CallSizes
                             p.weight_mods.shared_dense_gradient(sizes.batch, heads);
 }
 
+}  // namespace
+
+std::int64_t elements_of_a_head(const ArgumentDeclaration& declaration) {
+  std::int64_t elements = 1;
+  for (const ArgumentAxis& axis : declaration.axes) elements *= axis.size ? 1 : axis.number;
+  return elements;
+}
+
+bool is_by_head(const ArgumentDeclaration& declaration, int rank) {
+  return declaration.axes.front().size != nullptr || rank > static_cast<int>(declaration.axes.size());
+}
+
+namespace {
+
 template <class T>
 void set_normalizer(const AttentionPlan::Impl& plan, const Call& call, kernels::Problem<T>& p) {
   const Normalizer& normalizer = plan.spec.normalizer;
   p.normalizer = kind_of(normalizer);
   p.normalizer_number = number_of(normalizer);
   p.sample_seed = call.inputs.sample_seed;
-  // A normaliser that counts keys reads its argument in a mod.
-  if (arguments(normalizer).empty() || counts_keys(normalizer)) return;
-  const ConstTensorView& argument = call.arguments[plan.first_normalizer_argument];
-  if (p.normalizer == NormalizerKind::softmax) p.sink = data_or_null<T>(argument);
-  if (p.normalizer == NormalizerKind::chain) {
-    p.transitions = data_or_null<T>(argument);
-    p.transition_stride = argument.rank() == 3 ? 4 : 0;
+  if (counts_keys(normalizer)) return;  // its argument is read by a mod
+  const std::span<const ArgumentDeclaration> declared = arguments(normalizer);
+  for (std::size_t n = 0; n < declared.size(); ++n) {
+    const ConstTensorView& view = call.arguments[plan.first_normalizer_argument + static_cast<int>(n)];
+    kernels::NormalizerArgument<T>& argument = p.normalizer_arguments.at(n);
+    argument.data = data_or_null<T>(view);
+    argument.elements = elements_of_a_head(declared[n]);
+    argument.head_stride = argument.data && is_by_head(declared[n], view.rank()) ? view.stride(0) : 0;
+    p.normalizer_elements += argument.elements;
   }
 }
 

@@ -162,7 +162,7 @@ HWY_INLINE T SolveRow(const Problem<T>& p, const WholeRow<T>& row, T* x) {
       return log_sum_exp;
     }
     case NormalizerKind::chain:
-      return chain_marginals<T>(p.transitions + row.head * p.transition_stride, row.n, x, row.spare);
+      return chain_marginals<T>(p.normalizer_arguments[0].of(row.head), row.n, x, row.spare);
     default: {
       const T sum = Exponentials<false>(T{1}, best, row.n, x),
               log_sum_exp = best + static_cast<T>(std::log(sum));
@@ -206,7 +206,7 @@ struct RowGradient {
   const T* weights;  ///< as SolveRow made them
   T log_sum_exp;     ///< as SolveRow returned it
   T advantage;       ///< sample
-  T* d_transitions;  ///< chain: added to; may be null
+  T* d_normalizer;   ///< of the row's head: added to; may be null
 };
 
 /// `gradient` holds the derivative by the weights, 0 where hidden, and then the derivative by the scores.
@@ -216,7 +216,7 @@ HWY_INLINE T NormalizerGradient(const Problem<T>& p, const WholeRow<T>& row, con
                                 T* gradient) {
   if (g.log_sum_exp != g.log_sum_exp) {  // a NaN among the scores makes the gradient NaN
     for (int64_t j = 0; j < row.n; ++j) gradient[j] = g.scores[j] == kHidden<T> ? T{0} : g.log_sum_exp;
-    for (int n = 0; g.d_transitions && n < 4; ++n) g.d_transitions[n] = g.log_sum_exp;
+    if (g.d_normalizer) Fill(g.log_sum_exp, p.normalizer_elements, g.d_normalizer);
     return g.log_sum_exp;
   }
   switch (p.normalizer) {
@@ -244,8 +244,8 @@ HWY_INLINE T NormalizerGradient(const Problem<T>& p, const WholeRow<T>& row, con
       return CenteredGradient(row.n, row.spare, T{1}, inverse, gradient);
     }
     case NormalizerKind::chain:
-      chain_gradient<T>(p.transitions + row.head * p.transition_stride, row.n, g.scores, gradient,
-                        g.d_transitions, row.spare);
+      chain_gradient<T>(p.normalizer_arguments[0].of(row.head), row.n, g.scores, gradient, g.d_normalizer,
+                        row.spare);
       return 0;
     default:
       return CenteredGradient(row.n, g.weights, T{1}, T{1}, gradient);

@@ -157,7 +157,8 @@ HWY_INLINE T ShareOf(T log_sum_exp, const T* sink) {
 
 template <class T>
 HWY_INLINE const T* SinkOf(const Problem<T>& p, int64_t head) {
-  return p.sink ? p.sink + head : nullptr;
+  if (p.normalizer != NormalizerKind::softmax || !p.normalizer_arguments[0].data) return nullptr;
+  return p.normalizer_arguments[0].data + head * p.normalizer_arguments[0].head_stride;
 }
 
 /// Turns the scores of one more piece into weights, by the problem's normaliser. Returns the factor for the

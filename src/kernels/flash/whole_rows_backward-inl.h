@@ -98,7 +98,7 @@ HWY_NOINLINE void RowsBackwardUnit(const Problem<T>& p, const BackwardProblem<T>
                    in.d_value + unit * p.key_len * shape.value_dim,
                    in.d_vector + unit * p.score_dim,
                    in.d_coverage + unit * p.score_dim,
-                   in.d_transitions + unit * heads * 4,
+                   in.d_normalizer + unit * heads * p.normalizer_elements,
                    group,
                    shape.dim,
                    shape.value_dim};
@@ -106,7 +106,7 @@ HWY_NOINLINE void RowsBackwardUnit(const Problem<T>& p, const BackwardProblem<T>
   Fill(T{0}, p.key_len * shape.value_dim, to.d_value);
   Fill(T{0}, p.score_dim, to.d_vector);
   Fill(T{0}, p.score_dim, to.d_coverage);
-  Fill(T{0}, heads * 4, to.d_transitions);
+  Fill(T{0}, heads * p.normalizer_elements, to.d_normalizer);
   const int64_t first = group * shape.group_blocks, last = HWY_MIN(shape.blocks, first + shape.group_blocks);
   for (int64_t h = kv * heads; h < (kv + 1) * heads; ++h) {
     if (p.score == ScoreKind::coverage) {
@@ -120,7 +120,7 @@ HWY_NOINLINE void RowsBackwardUnit(const Problem<T>& p, const BackwardProblem<T>
         });
       }
     }
-    to.d_transitions += 4;
+    to.d_normalizer += p.normalizer_elements;
   }
 }
 
@@ -137,7 +137,7 @@ HWY_NOINLINE size_t RowsBackwardBytes(const Problem<T>& p, int threads) {
   carve.Take<T>(units * p.key_len * shape.dim);
   carve.Take<T>(units * p.key_len * shape.value_dim);
   for (int n = 0; n < 2; ++n) carve.Take<T>(units * p.score_dim);
-  carve.Take<T>(units * p.query_heads / p.kv_heads * 4);
+  carve.Take<T>(units * p.query_heads / p.kv_heads * p.normalizer_elements);
   carve.Take<T>(most_mod_sum_elements(p, p.mods, units));
   carve.Take<T>(most_mod_sum_elements(p, p.weight_mods, units));
   for (int t = 0; t < threads; ++t) TakeRowsScratch(p, kTiled, true, carve);
@@ -185,7 +185,7 @@ HWY_NOINLINE void RowsBackward(const Problem<T>& p, const BackwardProblem<T>& g,
   in.d_value = carve.Take<T>(units * p.key_len * shape.value_dim);
   in.d_vector = carve.Take<T>(units * p.score_dim);
   in.d_coverage = carve.Take<T>(units * p.score_dim);
-  in.d_transitions = carve.Take<T>(units * heads * 4);
+  in.d_normalizer = carve.Take<T>(units * heads * p.normalizer_elements);
   in.sums = TakeModSums(p, p.mods, shape.groups, carve);
   in.weight_sums = TakeModSums(p, p.weight_mods, shape.groups, carve);
   if (p.has_mods) begin_mod_gradients<T>(p, p.mods, in.sums, shape.groups);
@@ -204,11 +204,12 @@ HWY_NOINLINE void RowsBackward(const Problem<T>& p, const BackwardProblem<T>& g,
   if (p.has_weight_mods) finish_mod_gradients<T>(p, p.weight_mods, in.weight_sums, shape.groups);
   AddUnits(units, p.score_dim, in.d_vector, g.d_additive_vector);
   AddUnits(units, p.score_dim, in.d_coverage, g.d_coverage_vector);
-  if (!g.d_transitions) return;
-  Fill(T{0}, p.query_heads * 4, g.d_transitions);
+  if (!g.d_normalizer) return;
+  const int64_t elements = heads * p.normalizer_elements;  // of the query heads of one kv head
+  Fill(T{0}, p.kv_heads * elements, g.d_normalizer);
   for (int64_t unit = 0; unit < units; ++unit) {
     const int64_t kv = unit / shape.groups % p.kv_heads;
-    AddScaled(T{1}, in.d_transitions + unit * heads * 4, heads * 4, g.d_transitions + kv * heads * 4);
+    AddScaled(T{1}, in.d_normalizer + unit * elements, elements, g.d_normalizer + kv * elements);
   }
 }
 

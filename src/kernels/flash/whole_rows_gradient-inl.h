@@ -19,14 +19,15 @@ struct RowsOperands {
   Packed<T> keys_transposed, values_transposed;
   Operand<const T*> keys;
   ModSums<T> sums, weight_sums;
-  T *d_key, *d_value;                        ///< [units][key_len, dim]
-  T *d_vector, *d_coverage, *d_transitions;  ///< [units][score_dim], [units][score_dim], [units][heads, 4]
+  T *d_key, *d_value;        ///< [units][key_len, dim]
+  T *d_vector, *d_coverage;  ///< [units][score_dim]
+  T* d_normalizer;           ///< [units][heads, normalizer_elements]
 };
 
 /// Where one unit adds its gradients, and the number of its group.
 template <class T>
 struct RowsTarget {
-  T *d_key, *d_value, *d_vector, *d_coverage, *d_transitions;
+  T *d_key, *d_value, *d_vector, *d_coverage, *d_normalizer;
   int64_t group, dim, value_dim;
 };
 
@@ -116,7 +117,7 @@ HWY_INLINE void AddWeightGradient(const BackwardProblem<T>& g, const Panel<T>& p
 /// factors.
 template <class T>
 HWY_NOINLINE void RowGradients(const Problem<T>& p, const BackwardProblem<T>& g, const Panel<T>& panel,
-                               int64_t r, int64_t n, T log_sum_exp, T* d_transitions,
+                               int64_t r, int64_t n, T log_sum_exp, T* d_normalizer,
                                const RowsScratch<T>& s) {
   T *weights = s.weights + r * s.stride, *gradient = s.d_scores + r * s.stride;
   const T* scores = s.scores + r * s.stride;
@@ -150,7 +151,7 @@ HWY_NOINLINE void RowGradients(const Problem<T>& p, const BackwardProblem<T>& g,
   }
   const WholeRow<T> row = RowOf(p, panel, r, n, s);
   const T mean = NormalizerGradient(
-      p, row, {scores, weights, log_sum_exp, g.advantage ? g.advantage[index] : T{0}, d_transitions},
+      p, row, {scores, weights, log_sum_exp, g.advantage ? g.advantage[index] : T{0}, d_normalizer},
       gradient);
   if (g.mean) g.mean[index] = mean;
   if (drops || p.has_weight_mods) MultiplyInto(s.keep, n, weights);
@@ -269,7 +270,7 @@ HWY_NOINLINE void RowsBackwardPanel(const Problem<T>& p, const BackwardProblem<T
   }
   PanelValueGradient<kTiled>(p, g, in, panel, n, s);
   if (p.has_weight_mods) PanelFactors(p, panel, n, s);
-  for (int64_t r = 0; r < at.rows; ++r) RowGradients(p, g, panel, r, n, log_sum_exp[r], to.d_transitions, s);
+  for (int64_t r = 0; r < at.rows; ++r) RowGradients(p, g, panel, r, n, log_sum_exp[r], to.d_normalizer, s);
   if (p.has_mods || p.has_weight_mods) PanelModGradients<kTiled>(p, in, panel, to.group, s, seen);
   if constexpr (kTiled)
     TiledProducts(g, in, panel, to, s);

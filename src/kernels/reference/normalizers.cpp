@@ -1,6 +1,7 @@
 #include "kernels/reference/normalizers.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 
@@ -53,7 +54,7 @@ double entmax_threshold(double alpha, const Numbers& scores) {
 // fixed: allowed[j][z] says whether z_j = z is possible.
 struct Chain {
   const Numbers& potentials;
-  const std::array<double, 4>& transitions;
+  const Numbers& transitions;
   using Allowed = std::vector<std::array<bool, 2>>;
 
   // One pass along the keys. result[j][z] is ln of the weight of everything up to key j with z_j = z
@@ -215,14 +216,15 @@ double solve(const RowNormalizer& normalizer, const Numbers& scores, const Numbe
       return best;
     }
     case NormalizerKind::chain: {
-      const Chain chain{scores, normalizer.transitions};
+      const Chain chain{scores, normalizer.arguments[0]};
       weights = chain.marginals(chain.free());
       return chain.log_weight(chain.free());
     }
     default: {
       // The sink acts as a key with that score and value 0; the log-sum-exp leaves it out.
       const double total = log_sum_exp(scores);
-      weights = softmax(scores, normalizer.sink ? log_sum_exp({total, *normalizer.sink}) : total);
+      const Numbers& sink = normalizer.arguments[0];
+      weights = softmax(scores, sink.empty() ? total : log_sum_exp({total, sink[0]}));
       return total;
     }
   }
@@ -261,7 +263,7 @@ double solve_gradient(const RowNormalizer& normalizer, const Numbers& scores, co
       return 0.0;
     }
     case NormalizerKind::chain:
-      chain_gradient({scores, normalizer.transitions}, weights, gradient, sums.transitions);
+      chain_gradient({scores, normalizer.arguments[0]}, weights, gradient, sums.arguments);
       return 0.0;
     case NormalizerKind::entmax:
       for (double& s : slope) s = s > 0.0 ? std::pow(s, 2.0 - normalizer.number) : 0.0;

@@ -2,7 +2,6 @@
 // weights, and the gradient of the same.
 #pragma once
 
-#include <array>
 #include <optional>
 #include <vector>
 
@@ -12,10 +11,9 @@ namespace fovea::kernels {
 
 struct RowNormalizer {
   NormalizerKind kind = NormalizerKind::softmax;
-  std::optional<double> sink;
-  std::optional<double> count_scale;  // the scores are multiplied by this · ln(number of scores)
-  double number = 0.0;                // sigmoid's bias, entmax's alpha, gumbel's temperature
-  std::array<double, 4> transitions{};
+  std::optional<double> count_scale;           // the scores are multiplied by this · ln(number of scores)
+  double number = 0.0;                         // sigmoid's bias, entmax's alpha, gumbel's temperature
+  std::vector<std::vector<double>> arguments;  // of the row's head: softmax's sink, the chain's transitions
 };
 
 /// Writes the weights of one row. Returns the log-sum-exp, or the normaliser's own number in its place. Where
@@ -25,7 +23,7 @@ double solve(const RowNormalizer& normalizer, const std::vector<double>& scores,
 
 /// Where the gradients of the normaliser's own arguments are added.
 struct NormalizerSums {
-  double* transitions = nullptr;  // [2, 2]
+  double* arguments = nullptr;  // the numbers of all arguments of the row's head, one behind the other
   double* count_scale = nullptr;
 };
 

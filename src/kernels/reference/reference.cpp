@@ -144,12 +144,12 @@ struct Row {
 template <class T>
 RowNormalizer normalizer_of(const Problem<T>& p, std::int64_t h) {
   RowNormalizer normalizer{
-      .kind = p.normalizer, .sink = {}, .count_scale = {}, .number = p.normalizer_number, .transitions = {}};
-  if (p.sink) normalizer.sink = static_cast<double>(p.sink[h]);
+      .kind = p.normalizer, .count_scale = {}, .number = p.normalizer_number, .arguments = {}};
   if (p.count_scale) normalizer.count_scale = static_cast<double>(p.count_scale[h]);
-  for (int n = 0; p.transitions && n < 4; ++n)
-    normalizer.transitions[static_cast<std::size_t>(n)] =
-        static_cast<double>(p.transitions[h * p.transition_stride + n]);
+  for (const NormalizerArgument<T>& argument : p.normalizer_arguments) {
+    const T* numbers = argument.of(h);
+    normalizer.arguments.emplace_back(numbers, numbers + (numbers ? argument.elements : 0));
+  }
   return normalizer;
 }
 
@@ -299,12 +299,12 @@ void store(const Operand<T*>& to, std::int64_t b, std::int64_t h, std::int64_t r
 // The sums of one unit of work, a (batch entry, kv head).
 template <class T>
 struct UnitSums {
-  std::vector<double> vector, coverage, transitions, count_scale;
+  std::vector<double> vector, coverage, normalizer, count_scale;
   ModDoubles<T> mods, weight_mods;
   explicit UnitSums(const Problem<T>& p)
       : vector(static_cast<std::size_t>(p.score_dim)),
         coverage(static_cast<std::size_t>(p.score_dim)),
-        transitions(static_cast<std::size_t>(p.query_heads * 4)),
+        normalizer(static_cast<std::size_t>(p.query_heads * p.normalizer_elements)),
         count_scale(static_cast<std::size_t>(p.query_heads)),
         mods(mod_doubles(p.mods)),
         weight_mods(mod_doubles(p.weight_mods)) {}
@@ -366,7 +366,7 @@ std::vector<double> row_gradient(const Problem<T>& p, const BackwardProblem<T>& 
   const double advantage = g.advantage ? static_cast<double>(g.advantage[index]) : 0.0;
   const double mean =
       solve_gradient(normalizer_of(p, h), row.scores, row.noise, row.weights, advantage, gradient,
-                     {sums.transitions.data() + h * 4, sums.count_scale.data() + h});
+                     {sums.normalizer.data() + h * p.normalizer_elements, sums.count_scale.data() + h});
   if (g.mean) g.mean[index] = static_cast<T>(mean);
   return gradient;
 }
@@ -433,7 +433,7 @@ void backward(const Problem<T>& given, const BackwardProblem<T>& g, Executor& ex
   store_mod_gradients(p, p.weight_mods, units, &UnitSums<T>::weight_mods);
   add_units(units, &UnitSums<T>::vector, g.d_additive_vector);
   add_units(units, &UnitSums<T>::coverage, g.d_coverage_vector);
-  add_units(units, &UnitSums<T>::transitions, g.d_transitions);
+  add_units(units, &UnitSums<T>::normalizer, g.d_normalizer);
   if (p.count_scale)
     add_units(units, &UnitSums<T>::count_scale, given.mods.list[p.mods.count].arguments[0].gradient);
 }
