@@ -14,6 +14,7 @@ __all__ = [
     "Sigmoid",
     "Sparsemax",
     "Entmax",
+    "AdaptiveEntmax",
     "HardArgmax",
     "HardSample",
     "GumbelSample",
@@ -121,6 +122,26 @@ class Entmax(Normalizer):
 
     def _text(self) -> str:
         return f"entmax({number(self.alpha, 'Entmax.alpha')})"
+
+
+class AdaptiveEntmax(Normalizer):
+    """Entmax whose alpha each head learns: alpha = 1.01 + 0.99 sigmoid(sparsity) (Correia et al. 2019, arXiv
+    1909.00015).
+
+    Args:
+        sparsity: [heads].
+
+    >>> fovea.attention(q, k, v, normalizer=fovea.AdaptiveEntmax([-1.0, 1.0])).shape
+    (1, 2, 4, 8)
+    """
+
+    sparsity: Any
+
+    def _text(self) -> str:
+        return "adaptive-entmax"
+
+    def _arrays(self) -> dict[str, Any]:
+        return {"normalizer.sparsity": self.sparsity}
 
 
 class HardArgmax(Normalizer):

@@ -27,6 +27,13 @@ std::span<const ArgumentDeclaration> ScalableSoftmax::arguments() {
   return list;
 }
 
+std::span<const ArgumentDeclaration> AdaptiveEntmax::arguments() {
+  static const std::vector<ArgumentDeclaration> list{{.name = "sparsity",
+                                                      .axes = {{.size = &ArgumentSizes::num_query_heads}},
+                                                      .start = ArgumentDeclaration::Start::zero}};
+  return list;
+}
+
 std::span<const ArgumentDeclaration> LinearChain::arguments() {
   // Potentials of (z_j, z_j+1). Infinite ones would make sums of infinities; -1e4 forbids a pair just as
   // well.

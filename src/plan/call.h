@@ -103,9 +103,10 @@ void check_arguments(const char* function, const AttentionPlan::Impl& plan, cons
 /// Checks the wanted gradients of arguments: each must have the shape of its argument. Throws
 /// InvalidArgument.
 void check_argument_gradients(const char* function, const AttentionPlan::Impl& plan, const Call& call);
-/// Of an argument of a normaliser, whose axes are num_query_heads or numbers: how many numbers a query head
-/// has, and whether a tensor with that many axes has numbers of its own for each head.
+/// How many numbers of a normaliser's argument belong to one query head. Its axes are num_query_heads and
+/// constants.
 std::int64_t elements_of_a_head(const ArgumentDeclaration& declaration);
+/// Whether a tensor with `rank` axes has numbers of its own for each query head.
 bool is_by_head(const ArgumentDeclaration& declaration, int rank);
 /// The sizes that declarations of arguments refer to.
 ArgumentSizes argument_sizes(const AttentionPlan::Impl& plan, const CallSizes& sizes);

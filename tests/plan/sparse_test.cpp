@@ -47,6 +47,32 @@ TEST(Sparse, TemperatureTowardsZeroIsTheArgmax) {
   EXPECT_GT(ties, 100);
 }
 
+// A head whose "sparsity" a makes 1.01 + 0.99 sigmoid(a) the alpha of an Entmax has its weights.
+TEST(Sparse, AdaptiveEntmaxIsEntmaxOfEachHeadsAlpha) {
+  for_draws(20, [](const Draw& draw) {
+    const auto heads = static_cast<int>(draw.heads);
+    const double alphas[] = {1.5, 1.2, 1.8, 1.35};
+    Tensor sparsity(draw.dtype == DType::f64 ? DType::f64 : DType::f32, {heads});
+    for (int h = 0; h < heads; ++h) set_element(sparsity, h, -std::log(0.99 / (alphas[h % 4] - 1.01) - 1.0));
+    AttentionInputs in = draw.inputs();
+    in.arguments = {{"normalizer.sparsity", sparsity}};
+    const Forward all = draw.forward({.mask = draw.mask, .normalizer = AdaptiveEntmax{}}, in);
+    in.arguments = {};
+    for (int n = 0; n < 4; ++n) {
+      const Forward one = draw.forward({.mask = draw.mask, .normalizer = Entmax{alphas[n]}}, in);
+      // The rounding of a moves alpha, and a score's error is multiplied by at most 1 / (alpha - 1).
+      const double tolerance = 8 * draw.tolerance() / (alphas[n] - 1.0) * static_cast<double>(draw.head_dim);
+      draw.each_row([&](std::int64_t, auto h, std::int64_t, std::int64_t row) {
+        if (h % 4 != n) return;
+        for (std::int64_t j = 0; j < draw.key_len; ++j) {
+          const std::int64_t at = row * draw.key_len + j;
+          ASSERT_NEAR(element(all.weights, at), element(one.weights, at), tolerance) << at;
+        }
+      });
+    }
+  });
+}
+
 // Weights do not change if all scores of a row are shifted. The threshold moves by (alpha - 1)·shift. alpha
 // = 2 is Sparsemax. Scores 1 / (alpha - 1) below the best have a weight of exactly 0.
 TEST(Sparse, EntmaxIsShiftInvariantAndSparse) {

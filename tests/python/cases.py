@@ -109,6 +109,7 @@ NORMALIZERS: dict[str, Make] = {
     "sparsemax": lambda r, s: fovea.Sparsemax(),
     "entmax": lambda r, s: fovea.Entmax(),
     "entmax 1.25": lambda r, s: fovea.Entmax(1.25),
+    "adaptive-entmax": lambda r, s: fovea.AdaptiveEntmax(_n(r, s.heads)),
     "argmax": lambda r, s: fovea.HardArgmax(),
     "chain": lambda r, s: fovea.LinearChain(_n(r, 2, 2)),
     "chain a head": lambda r, s: fovea.LinearChain(_n(r, s.heads, 2, 2)),

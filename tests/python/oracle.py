@@ -256,6 +256,8 @@ def normalised(normalizer: Any, s: Any, head: int) -> tuple[Any, float]:
         return 1 / (1 + np.exp(-(s + normalizer.bias))), 0.0
     if isinstance(normalizer, (fovea.Sparsemax, fovea.Entmax)):
         return entmax(s, getattr(normalizer, "alpha", 2.0))
+    if isinstance(normalizer, fovea.AdaptiveEntmax):
+        return entmax(s, 1.01 + 0.99 / (1 + math.exp(-float(np.asarray(normalizer.sparsity, np.float64)[head]))))
     if isinstance(normalizer, fovea.HardArgmax):
         return (s == best) / (s == best).sum(), float(best)
     assert isinstance(normalizer, fovea.LinearChain)

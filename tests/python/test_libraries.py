@@ -70,7 +70,7 @@ def test_parts_say_their_properties() -> None:
     """The engine's declarations, not their names, decide: every part of the package has a row."""
     for text in [score()._text() for score in (scores.Dot, scores.ScaledDot)] + ["location", "coverage", "cosine"]:
         assert _properties.reads_keys(text) == (text != "location")
-    texts = ["softmax", "sink", "scalable", "sigmoid(-1)", "sparsemax", "entmax(1.5)", "argmax", "sample", "gumbel(0.5)", "chain"]
+    texts = ["softmax", "sink", "scalable", "sigmoid(-1)", "sparsemax", "entmax(1.5)", "adaptive-entmax", "argmax", "sample", "gumbel(0.5)", "chain"]
     assert [text for text in texts if _properties.draws(text)] == ["sample", "gumbel(0.5)"]
     assert [text for text in texts if _properties.has_estimated_gradient(text)] == ["sample"]
     assert [text for text in texts if _properties.has_constant_weights(text)] == ["argmax"]

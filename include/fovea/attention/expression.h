@@ -14,7 +14,8 @@
 //                 'relative-key' '(' max_distance ')' | 'forget' | 'local' '(' reach ')' |
 //                 'gaussian' '(' deviation ')'
 //   normalizer := 'softmax' | 'sink' | 'scalable' | 'sigmoid' ['(' bias ')'] | 'sparsemax' |
-//                 'entmax' ['(' alpha ')'] | 'argmax' | 'sample' | 'gumbel' ['(' temperature ')'] | 'chain'
+//                 'entmax' ['(' alpha ')'] | 'adaptive-entmax' | 'argmax' | 'sample' |
+//                 'gumbel' ['(' temperature ')'] | 'chain'
 //
 // 'temperature' alone is the learned one. 'sigmoid', 'entmax' and 'gumbel' alone have the default numbers.
 //

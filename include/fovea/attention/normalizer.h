@@ -12,7 +12,16 @@ namespace fovea {
 struct ArgumentDeclaration;  // argument.h
 
 /// The loops that kernels have. Several normalisers may share one.
-enum class NormalizerKind : std::uint8_t { softmax, sigmoid, entmax, argmax, sample, gumbel, chain };
+enum class NormalizerKind : std::uint8_t {
+  softmax,
+  sigmoid,
+  entmax,
+  adaptive_entmax,
+  argmax,
+  sample,
+  gumbel,
+  chain
+};
 /// What backward computes as the derivative of weights by scores.
 enum class WeightDerivative : std::uint8_t {
   exact,
@@ -94,6 +103,17 @@ struct Sparsemax {
   static constexpr bool is_whole_row = true;
   friend bool operator==(const Sparsemax&, const Sparsemax&) = default;
 };
+/// Entmax whose alpha a query head learns: alpha = 1.01 + 0.99 sigmoid(a), with a the argument "sparsity". A
+/// head with a large a is nearly a sparsemax, one with a very negative a nearly a softmax (Correia et al.
+/// 2019, arXiv 1909.00015, section 3; there alpha = 1 + sigmoid(a)). A layer starts from a = 0, alpha =
+/// 1.505. tau stands in place of the log-sum-exp.
+struct AdaptiveEntmax {
+  static constexpr const char* name = "adaptive-entmax";
+  static constexpr NormalizerKind kind = NormalizerKind::adaptive_entmax;
+  static constexpr bool is_whole_row = true;
+  static std::span<const ArgumentDeclaration> arguments();
+  friend bool operator==(const AdaptiveEntmax&, const AdaptiveEntmax&) = default;
+};
 /// All weight on the best key, in equal shares if several are best. The weights have no derivative by the
 /// scores; the values have theirs. The best score stands in place of the log-sum-exp.
 struct HardArgmax {
@@ -141,6 +161,6 @@ struct LinearChain {
   friend bool operator==(const LinearChain&, const LinearChain&) = default;
 };
 using Normalizer = std::variant<Softmax, SoftmaxWithSink, ScalableSoftmax, Sigmoid, Sparsemax, Entmax,
-                                HardArgmax, HardSample, GumbelSample, LinearChain>;
+                                AdaptiveEntmax, HardArgmax, HardSample, GumbelSample, LinearChain>;
 
 }  // namespace fovea

@@ -86,7 +86,7 @@ AttentionPlan make_plan(const AttentionSpec& spec, const AttentionShape& shape,
 /// - the spec;
 /// - the arguments with their shapes at the plan's capacity, where the spec has any;
 /// - the shape;
-/// - the kernels of weights; for a batch, those that read once what entries of a cache share;
+/// - the kernels of weights and their refusals; for a batch, those that read shared keys of a cache once;
 /// - the kernels for keys and values in a cache, where they are others, and the kernels that refused these;
 /// - the share of tiles that the mask lets kernels skip; a tile is a block of scores, queries × keys.
 ///

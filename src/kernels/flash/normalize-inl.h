@@ -32,8 +32,10 @@ HWY_INLINE bool HasNan(const T* x, int64_t n) {
 }
 
 template <class T>
-HWY_INLINE T EntmaxPower(const Problem<T>& p) {
-  return static_cast<T>(1.0 / (p.normalizer_number - 1.0));
+HWY_INLINE double EntmaxAlpha(const Problem<T>& p, int64_t head) {
+  if (p.normalizer != NormalizerKind::adaptive_entmax) return p.normalizer_number;
+  const NormalizerArgument<T>& sparsity = p.normalizer_arguments[0];
+  return 1.01 + 0.99 / (1.0 + std::exp(-static_cast<double>(sparsity.data[head * sparsity.head_stride])));
 }
 
 /// The threshold tau with Σ (y - tau)₊^power = 1. `y` holds the numbers above -1, of which the largest is 0.
@@ -81,7 +83,8 @@ HWY_NOINLINE T EntmaxRow(const Problem<T>& p, const WholeRow<T>& row, T best, T*
   for (int64_t j = n; j < Padded<T>(n); ++j) x[j] = kHidden<T>;
   // Scores are taken relative to the maximum, which is exact however large they are. A score that is 1 or
   // more below it, times alpha - 1, has weight 0.
-  const T slope = static_cast<T>(p.normalizer_number - 1.0), power = EntmaxPower(p);
+  const double alpha = EntmaxAlpha(p, row.head);
+  const T slope = static_cast<T>(alpha - 1.0), power = static_cast<T>(1.0 / (alpha - 1.0));
   const auto factor = hn::Set(d, slope), top = hn::Set(d, best), out = hn::Set(d, T(-1));
   int64_t count = 0;
   for (int64_t j = 0; j < n; j += lanes) {
@@ -151,6 +154,7 @@ HWY_INLINE T SolveRow(const Problem<T>& p, const WholeRow<T>& row, T* x) {
   }
   switch (p.normalizer) {
     case NormalizerKind::entmax:
+    case NormalizerKind::adaptive_entmax:
       return EntmaxRow(p, row, best, x);
     case NormalizerKind::argmax:
       BestShares(row, best, x);
@@ -183,19 +187,43 @@ HWY_INLINE T CenteredGradient(int64_t n, const T* slope, T total, T factor, T* g
   return mean;
 }
 
+// The derivative of Σ dP·P by the argument "sparsity", from the slopes P^(2 - alpha) in row.spare:
+// proposition 2 of Correia et al. 2019. In double, because the terms nearly cancel for an alpha near 1.
 template <class T>
-HWY_NOINLINE T EntmaxGradient(const Problem<T>& p, const WholeRow<T>& row, const T* weights, T* gradient) {
+HWY_NOINLINE double SparsityGradient(double alpha, const WholeRow<T>& row, const T* weights, double slopes,
+                                     const T* gradient) {
+  double entropies = 0, by_weight = 0, by_slope = 0, by_entropy = 0;
+  for (int64_t j = 0; j < row.n; ++j) {
+    const double w = static_cast<double>(weights[j]), d = static_cast<double>(gradient[j]);
+    if (w == 0) continue;
+    const double entropy = -w * std::log(w);
+    entropies += entropy;
+    by_weight += d * w;
+    by_slope += d * static_cast<double>(row.spare[j]) / slopes;
+    by_entropy += d * entropy;
+  }
+  const double steep = 1.0 / (alpha - 1.0), sigmoid = (alpha - 1.01) / 0.99;
+  return steep * (steep * (by_weight - by_slope) + by_entropy - by_slope * entropies) * 0.99 * sigmoid *
+         (1.0 - sigmoid);
+}
+
+template <class T>
+HWY_NOINLINE T EntmaxGradient(const Problem<T>& p, const WholeRow<T>& row, const T* weights, T* gradient,
+                              T* d_sparsity) {
+  const double alpha = EntmaxAlpha(p, row.head);
   T total{0};
   for (int64_t j = 0; j < row.n; ++j) {
     const T w = weights[j];
-    const T slope = w == T{0}                    ? T{0}
-                    : p.normalizer_number == 2.0 ? T{1}
-                    : p.normalizer_number == 1.5
-                        ? static_cast<T>(std::sqrt(w))
-                        : static_cast<T>(std::pow(w, static_cast<T>(2.0 - p.normalizer_number)));
+    const T slope = w == T{0}      ? T{0}
+                    : alpha == 2.0 ? T{1}
+                    : alpha == 1.5 ? static_cast<T>(std::sqrt(w))
+                                   : static_cast<T>(std::pow(w, static_cast<T>(2.0 - alpha)));
     row.spare[j] = slope;
     total += slope;
   }
+  if (p.normalizer == NormalizerKind::adaptive_entmax && d_sparsity)
+    *d_sparsity +=
+        static_cast<T>(SparsityGradient(alpha, row, weights, static_cast<double>(total), gradient));
   return CenteredGradient(row.n, row.spare, total, T{1}, gradient);
 }
 
@@ -224,7 +252,8 @@ HWY_INLINE T NormalizerGradient(const Problem<T>& p, const WholeRow<T>& row, con
       for (int64_t j = 0; j < row.n; ++j) gradient[j] *= g.weights[j] * (T{1} - g.weights[j]);
       return 0;
     case NormalizerKind::entmax:
-      return EntmaxGradient(p, row, g.weights, gradient);
+    case NormalizerKind::adaptive_entmax:
+      return EntmaxGradient(p, row, g.weights, gradient, g.d_normalizer);
     case NormalizerKind::argmax:
       Fill(T{0}, row.n, gradient);
       return 0;

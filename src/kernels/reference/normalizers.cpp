@@ -50,6 +50,30 @@ double entmax_threshold(double alpha, const Numbers& scores) {
   return low;
 }
 
+double alpha_of(const RowNormalizer& normalizer) {
+  if (normalizer.kind != NormalizerKind::adaptive_entmax) return normalizer.number;
+  return 1.01 + 0.99 / (1.0 + std::exp(-normalizer.arguments[0][0]));
+}
+
+// Σ dP_j · d p_j / d a, where alpha = 1.01 + 0.99 sigmoid(a). d p_j / d alpha is proposition 2 of Correia et
+// al. 2019, with the slopes g = p^(2 - alpha) and h = -p ln p: (p - g / Σg) / (alpha - 1)² + (h - g Σh / Σg)
+// / (alpha - 1).
+double sparsity_gradient(double alpha, const Numbers& p, const Numbers& slope, const Numbers& gradient) {
+  const auto entropy = [](double x) { return x > 0.0 ? -x * std::log(x) : 0.0; };
+  double slopes = 0.0, entropies = 0.0, sum = 0.0;
+  for (std::size_t j = 0; j < p.size(); ++j) {
+    slopes += slope[j];
+    entropies += entropy(p[j]);
+  }
+  for (std::size_t j = 0; j < p.size(); ++j) {
+    const double share = slope[j] / slopes;
+    sum += gradient[j] * ((p[j] - share) / ((alpha - 1.0) * (alpha - 1.0)) +
+                          (entropy(p[j]) - share * entropies) / (alpha - 1.0));
+  }
+  const double sigmoid = (alpha - 1.01) / 0.99;
+  return sum * 0.99 * sigmoid * (1.0 - sigmoid);
+}
+
 // The distribution of a chain of variables z_j in {0, 1}, by sums over all assignments. Some variables may be
 // fixed: allowed[j][z] says whether z_j = z is possible.
 struct Chain {
@@ -194,12 +218,13 @@ double solve(const RowNormalizer& normalizer, const Numbers& scores, const Numbe
   }
   Numbers contest = scores;
   switch (normalizer.kind) {
-    case NormalizerKind::entmax: {
+    case NormalizerKind::entmax:
+    case NormalizerKind::adaptive_entmax: {
+      const double alpha = alpha_of(normalizer);
       for (double& s : contest) s -= best;
-      const double tau = entmax_threshold(normalizer.number, contest);
-      for (std::size_t j = 0; j < scores.size(); ++j)
-        weights[j] = entmax_weight(normalizer.number, contest[j], tau);
-      return (normalizer.number - 1.0) * best + tau;
+      const double tau = entmax_threshold(alpha, contest);
+      for (std::size_t j = 0; j < scores.size(); ++j) weights[j] = entmax_weight(alpha, contest[j], tau);
+      return (alpha - 1.0) * best + tau;
     }
     case NormalizerKind::sample:
     case NormalizerKind::gumbel:
@@ -266,8 +291,13 @@ double solve_gradient(const RowNormalizer& normalizer, const Numbers& scores, co
       chain_gradient({scores, normalizer.arguments[0]}, weights, gradient, sums.arguments);
       return 0.0;
     case NormalizerKind::entmax:
-      for (double& s : slope) s = s > 0.0 ? std::pow(s, 2.0 - normalizer.number) : 0.0;
+    case NormalizerKind::adaptive_entmax: {
+      const double alpha = alpha_of(normalizer);
+      for (double& s : slope) s = s > 0.0 ? std::pow(s, 2.0 - alpha) : 0.0;
+      if (normalizer.kind == NormalizerKind::adaptive_entmax)
+        sums.arguments[0] += sparsity_gradient(alpha, weights, slope, gradient);
       break;
+    }
     case NormalizerKind::gumbel:
       factor = 1.0 / normalizer.number;
       for (std::size_t j = 0; j < scores.size(); ++j)
@@ -284,7 +314,8 @@ double solve_gradient(const RowNormalizer& normalizer, const Numbers& scores, co
     mean += slope[j] * gradient[j];
     total += slope[j];
   }
-  if (normalizer.kind == NormalizerKind::entmax) mean /= total;
+  if (normalizer.kind == NormalizerKind::entmax || normalizer.kind == NormalizerKind::adaptive_entmax)
+    mean /= total;
   for (std::size_t j = 0; j < scores.size(); ++j) gradient[j] = factor * slope[j] * (gradient[j] - mean);
   return mean;
 }

@@ -97,6 +97,7 @@ NORMALIZERS = {
     "sigmoid": (lambda: fovea.Sigmoid(-1.0), []),
     "sparsemax": (lambda: fovea.Sparsemax(), []),
     "entmax": (lambda: fovea.Entmax(1.5), []),
+    "adaptive-entmax": (lambda a: fovea.AdaptiveEntmax(a), [(H,)]),
     "argmax": (lambda: fovea.HardArgmax(), []),
     "chain": (lambda t: fovea.LinearChain(t), [(H, 2, 2)]),
 }
