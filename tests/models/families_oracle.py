@@ -11,7 +11,7 @@ from pathlib import Path
 
 import oracle_main
 
-# f32 against f32. Each of some hundred operations rounds by 6e-8 of its result; measured on these models: at most 3.1e-6.
+# f32 against f32. Each of some hundred operations rounds by 6e-8 of its result; measured on these models: at most 5.6e-6.
 RELATIVE = 2e-5
 VOCABULARY = 67
 SIZES = dict(vocab_size=VOCABULARY, hidden_size=32, intermediate_size=56, num_hidden_layers=4, num_attention_heads=4,
@@ -34,8 +34,10 @@ ROBERTA = dict(SIZES, pad_token_id=1, bos_token_id=0, eos_token_id=2)
 MODERN = dict(BERT, cls_token_id=1, sep_token_id=2, local_attention=6)
 MAMBA = dict(vocab_size=VOCABULARY, hidden_size=32, num_hidden_layers=3, state_size=5, initializer_range=0.2, **TOKENS)
 MAMBA2 = dict(MAMBA, state_size=6, num_heads=8, head_dim=8, n_groups=2, chunk_size=8)
+# A delta rule's first outputs are multiples of the product of a query and a key, which may be near 0, and their norm divides by
+# it. With the usual epsilon of 1e-6, transformers in f32 was 3.4e-5 from itself in f64 on such a model, and Fovea 1.0e-5.
 HYBRID = dict(GROUPED, head_dim=16, linear_key_head_dim=8, linear_value_head_dim=6, linear_num_key_heads=2,
-              linear_num_value_heads=4)
+              linear_num_value_heads=4, rms_norm_eps=1e-4)
 MIXERS = ["full_attention", "linear_attention", "linear_attention", "full_attention"]
 
 # Class and config, with every value of a field that is read at least once.
@@ -419,10 +421,12 @@ class Oracle:
 
 
 def cases():
+    # The bias of in_proj makes numbers of transformers' padding, which its convolution then reads.
+    padded = [case for case in RECURRENT if not case[2].get("use_bias")]
     of_fields = {case[0]: case for case in [*DECODERS, *ENCODERS, *TRANSLATORS]}.values()  # one for each family
     seed = 0
     for part, check in ((DECODERS, "check_decoder"), (ENCODERS, "check_encoder"), (TRANSLATORS, "check_translator"),
-                        (RECURRENT, "check_padding"), (of_fields, "check_files"), (of_fields, "check_fields")):
+                        (padded, "check_padding"), (of_fields, "check_files"), (of_fields, "check_fields")):
         for family, name, config in part:
             seed += 1
             of = {"check_fields": "every field of ", "check_files": "files of ", "check_padding": "padding of "}.get(check, "")

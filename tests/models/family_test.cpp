@@ -342,7 +342,7 @@ TEST_P(Families, NameTheKeyThatIsWrong) {
     says("rope_parameters", {{"partial_rotary_factor", 1.5}},
          "rope_parameters.partial_rotary_factor: expected a number above 0 and at most 1");
     says("partial_rotary_factor", json::array(), "partial_rotary_factor: expected a number above 0");
-    says("partial_rotary_factor", 0.01, "rope_parameters: rope.rotary_dim");
+    says("partial_rotary_factor", 0.01, "rope_parameters: expected rotary_dim: an even number");
     return;
   }
   says("rope_parameters", {{"partial_rotary_factor", 0.5}},
@@ -598,6 +598,7 @@ TEST(FamilyConfigs, RecurrencesHaveSizesThatFit) {
   says("mamba", {{"time_step_rank", 0}}, "time_step_rank: expected");
   says("mamba", {{"hidden_act", "odd"}}, "hidden_act: expected an activation");
   says("mamba", {{"num_heads", 4}}, "num_heads: expected a key");
+  says("mamba", {{"rescale_prenorm_residual", true}}, "rescale_prenorm_residual: expected false");
   says("falcon_mamba", {{"mixer_rms_eps", 0}}, "mixer_rms_eps: expected a number above 0");
   says("mamba2", {{"num_heads", 3}}, "num_heads: expected heads of head_dim");
   says("mamba2", {{"expand", 3}}, "num_heads: expected heads of head_dim");

@@ -99,8 +99,8 @@ struct MambaOptions {
   Linear::Bias biases = Linear::Bias::without;  ///< of in_proj and out_proj
   Linear::Bias conv_bias = Linear::Bias::with;
   autograd::Activation conv_activation = autograd::Activation::silu;
-  /// If given, the three results of x_proj are each divided by their root mean square, with this epsilon
-  /// under the root and no weights (Zuo et al. 2024, Falcon Mamba, arXiv 2410.05355, section 3).
+  /// If given, Δ's part of x_proj, B and C are each divided by their root mean square (Zuo et al. 2024, arXiv
+  /// 2410.05355). The epsilon stands under the root, and there are no weights.
   std::optional<float> selection_epsilon = {};
 };
 

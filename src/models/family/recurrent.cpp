@@ -68,6 +68,17 @@ void read_step_rank(ConfigReader& reader, C& config) {
   if (const auto read = reader.size("time_step_rank", *rank, 1, most_dim)) config.step_rank = *read;
 }
 
+// An initial value by its name. But transformers 5.23 applies it to weights that it has just read, so a
+// folder that says true is another model after each loading.
+void read_rescaling(ConfigReader& reader, C&) {
+  if (const json* value = reader.find("rescale_prenorm_residual"); value && *value != false)
+    reader.refuse(
+        "rescale_prenorm_residual",
+        "false: transformers divides out_proj by the root of the number of layers whenever it loads "
+        "such a folder, so its numbers are not those that were saved",
+        *value);
+}
+
 std::vector<Field> mamba_fields() {
   return {{"vocab_size", SizeField{&C::vocabulary, most_vocabulary}},
           {"hidden_size", SizeField{&C::dim, most_dim}},
@@ -88,7 +99,7 @@ std::vector<Field> mamba_fields() {
           {"time_step_max", NoEffect{}},
           {"time_step_init_scheme", NoEffect{}},
           {"time_step_floor", NoEffect{}},
-          {"rescale_prenorm_residual", NoEffect{}},
+          {"rescale_prenorm_residual", read_rescaling},
           // The same recurrence, in other orders of operations.
           {"use_mambapy", NoEffect{}},
           {"use_falcon_mambapy", NoEffect{}},
