@@ -603,7 +603,9 @@ TEST(FamilyConfigs, RecurrencesHaveSizesThatFit) {
   says("mamba2", {{"num_heads", 3}}, "num_heads: expected heads of head_dim");
   says("mamba2", {{"expand", 3}}, "num_heads: expected heads of head_dim");
   says("mamba2", {{"n_groups", 3}}, "n_groups: expected a divisor of the 4 heads");
-  says("mamba2", {{"intermediate_size", 16}}, "intermediate_size: expected a key");
+  says("mamba2", {{"intermediate_size", 24}}, "intermediate_size: expected 16, if it is there at all");
+  says("mamba2", {{"rms_norm", false}}, "rms_norm: expected true");
+  says("qwen3_5_text", {{"attn_output_gate", false}}, "attn_output_gate: expected true");
   const json infinity = {{"__float__", "Infinity"}}, missing = {{"__float__", "NaN"}};
   for (const json& limit : {json{0.5, 0.1}, json{0.0}, json{-1, 1}, json{infinity, infinity},
                             json{0.0, missing}, json{0.0, 1e300}, json("odd")})
@@ -612,6 +614,36 @@ TEST(FamilyConfigs, RecurrencesHaveSizesThatFit) {
   says("qwen3_5_text", {{"hidden_act", 3}}, "hidden_act: expected an activation");
   says("qwen3_5_text", {{"full_attention_interval", 0}}, "full_attention_interval: expected");
   says("qwen3_5_text", {{"num_experts", 4}}, "num_experts: expected a key");
+}
+
+// Keys that published folders have beside those of transformers 5.
+TEST(FamilyConfigs, KeysOfOlderFoldersWithRecurrencesAreKnown) {
+  const auto known = [](const char* type, const json& more) {
+    json config = tiny_config(type);
+    config.update(more);
+    EXPECT_EQ(refusal(config), "");
+  };
+  const json original = {{"d_model", 8},
+                         {"n_layer", 2},
+                         {"d_inner", 16},
+                         {"fused_add_norm", true},
+                         {"rms_norm", true},
+                         {"pad_vocab_size_multiple", 8},
+                         {"expand", 2},
+                         {"intermediate_size", 16},
+                         {"ssm_cfg", json::object()}};
+  for (const char* type : {"mamba", "falcon_mamba", "mamba2"}) known(type, original);
+  known("mamba2",
+        {{"norm_before_gate", true}, {"time_step_scale", 1.0}, {"time_step_init_scheme", "random"}});
+  known("qwen3_5_text", {{"attn_output_gate", true},
+                         {"output_gate_type", "swish"},
+                         {"mamba_ssm_dtype", "float32"},
+                         {"mtp_num_hidden_layers", 1},
+                         {"rope_parameters",
+                          {{"rope_theta", 1e7},
+                           {"partial_rotary_factor", 0.25},
+                           {"mrope_interleaved", true},
+                           {"mrope_section", {1, 1, 0}}}}});
 }
 
 // transformers wrote bare words before its version 5, which are no JSON.

@@ -103,7 +103,15 @@ std::vector<Field> mamba_fields() {
           // The same recurrence, in other orders of operations.
           {"use_mambapy", NoEffect{}},
           {"use_falcon_mambapy", NoEffect{}},
-          {"use_associative_scan", NoEffect{}}};
+          {"use_associative_scan", NoEffect{}},
+          // Of the code that published weights were trained by. Its names stand beside those above.
+          {"d_model", NoEffect{}},
+          {"d_inner", NoEffect{}},
+          {"n_layer", NoEffect{}},
+          {"fused_add_norm", NoEffect{}},
+          {"pad_vocab_size_multiple", NoEffect{}},
+          {"rms_norm", FixedField{"true"}},
+          {"ssm_cfg", FixedField{"{}"}}};
 }
 
 // What every Mamba has, behind rules of its own.
@@ -156,6 +164,9 @@ void read_mamba2_heads(ConfigReader& reader, C& config) {
                   "heads of head_dim that are expand times hidden_size = " +
                       std::to_string(config.recurrent_inner) + " wide together",
                   std::to_string(heads) + " of " + std::to_string(config.recurrent_value_dim));
+  if (const json* inner = reader.find("intermediate_size"); inner && *inner != config.recurrent_inner)
+    reader.refuse("intermediate_size", std::to_string(config.recurrent_inner) + ", if it is there at all",
+                  *inner);
   if (heads % config.state_groups != 0)
     reader.refuse("n_groups", "a divisor of the " + std::to_string(heads) + " heads",
                   std::to_string(config.state_groups));
@@ -199,6 +210,8 @@ Family mamba2() {
                                             {"n_groups", SizeField{&C::state_groups, most_dim}},
                                             {"expand", read_mamba2_heads},
                                             {"time_step_limit", read_step_limit},
+                                            // transformers applies gates before the norm, whatever this says.
+                                            {"norm_before_gate", NoEffect{}},
                                             // A size of Mamba's, which transformers reads and does not use.
                                             {"time_step_rank", NoEffect{}},
                                             // Of the same sums.
@@ -304,7 +317,15 @@ Family qwen3_5() {
                  {"linear_num_value_heads", read_delta_heads},
                  {"linear_conv_kernel_dim", SizeField{&C::conv_width, most_taps, 2}},
                  {"layer_types", read_delta_layers},
-                 {"rope_parameters", read_rope}},
+                 {"rope_parameters", read_rope},
+                 // Of published configs. transformers has these values alone.
+                 {"attn_output_gate", FixedField{"true"}},
+                 {"output_gate_type", FixedField{"\"swish\""}},
+                 // States are f32 here.
+                 {"mamba_ssm_dtype", NoEffect{}},
+                 // Layers that predict several tokens are not computed.
+                 {"mtp_num_hidden_layers", NoEffect{}},
+                 {"mtp_use_dedicated_embeddings", NoEffect{}}},
       .tensors = {{"model.embed_tokens", "model.embed_tokens"},
                   {"model.layers.*.self_attn.q_proj", "model.layers.*.self_attn.q_proj", Layout::by_head},
                   {"model.layers.*.self_attn.gate_proj", "model.layers.*.self_attn.q_proj", Layout::by_head},
