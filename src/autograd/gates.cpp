@@ -1,5 +1,7 @@
 // The element-wise operations that gates of recurrences are made of.
+#include <algorithm>
 #include <cmath>
+#include <string>
 
 #include "autograd/record.h"
 #include "fovea/autograd/recurrence.h"
@@ -50,6 +52,22 @@ Var exp(const Var& x) {
   return result_of(tape_of({&x}), y, [x, y](const Tensor& dy) {
     accumulate(x, mapped(dy, [&](std::int64_t i) { return dy.data<float>()[i] * y.data<float>()[i]; }));
   });
+}
+
+Var clamp(const Var& x, float least, float most) {
+  static constexpr ProfileLabel label{"clamp", ProfilePart::elementwise};
+  if (!(least <= most))
+    throw InvalidArgument("clamp", "least", "at most " + std::to_string(most), std::to_string(least));
+  const ProfileSpan span(label);
+  const float* in = x.value().data<float>();
+  return result_of(tape_of({&x}),
+                   mapped(x.value(), [&](std::int64_t i) { return std::clamp(in[i], least, most); }),
+                   [x, least, most](const Tensor& dy) {
+                     accumulate(x, mapped(dy, [&](std::int64_t i) {
+                                  const float value = x.value().data<float>()[i];
+                                  return value < least || value > most ? 0.0f : dy.data<float>()[i];
+                                }));
+                   });
 }
 
 namespace {

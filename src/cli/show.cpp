@@ -160,6 +160,19 @@ void print_layers(const models::FolderReport& report) {
   }
 }
 
+void print_sizes(const models::FamilyConfig& c) {
+  fmt::print("sizes       {} layers, width {}", c.layers, c.dim);
+  // A recurrence alone has no heads of keys, and reads any number of rows.
+  const bool attends = c.heads > 0;
+  if (attends) fmt::print(", {} heads of {}, {} of keys and values", c.heads, c.head_dim, c.kv_heads);
+  if (c.has_feed_forward) fmt::print(", inner width {}", c.feed_forward);
+  fmt::print("\nvocabulary  {}\n", c.vocabulary);
+  if (attends)
+    fmt::print("positions   {}\n", c.positions);
+  else
+    fmt::print("positions   any number\n");
+}
+
 void run(const Options& o) {
   const auto sentences = models::read_sentence_folder(o.folder);
   const std::filesystem::path folder = sentences ? sentences->model : std::filesystem::path(o.folder);
@@ -179,9 +192,7 @@ void run(const Options& o) {
     fmt::print("kind        {}\n", c.kind == models::FamilyKind::decoder   ? "language model"
                                    : c.kind == models::FamilyKind::encoder ? "encoder"
                                                                            : "translator");
-    fmt::print("sizes       {} layers, width {}, {} heads of {}, {} of keys and values, inner width {}\n",
-               c.layers, c.dim, c.heads, c.head_dim, c.kv_heads, c.feed_forward);
-    fmt::print("vocabulary  {}\npositions   {}\n", c.vocabulary, c.positions);
+    print_sizes(c);
     if (!c.labels.empty()) fmt::print("labels      {}\n", fmt::join(c.labels, ", "));
   }
   fmt::print("weights     {} elements in {} tensors, {} bytes\n", report.parameters, report.tensors,

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <type_traits>
 #include <utility>
 
 #include "models/stack.h"
@@ -59,7 +60,14 @@ LanguageModelConfig sizes_of(const LanguageModelSpec& spec) {
   const nn::BlockSpec& block = spec.stack.blocks.front();
   if (const auto* attention = std::get_if<nn::AttentionOptions>(&block.mixer))
     config.heads = attention->num_query_heads;
-  config.feed_forward = std::visit([](const auto& mlp) { return mlp.inner; }, block.mlp);
+  config.feed_forward = std::visit(
+      []<class M>(const M& mlp) {
+        if constexpr (std::is_same_v<M, nn::NoMlp>)
+          return std::int64_t{0};
+        else
+          return mlp.inner;
+      },
+      block.mlp);
   return config;
 }
 

@@ -13,6 +13,7 @@
 #include "models/configs.h"
 #include "models/family/load.h"
 #include "models/family/tensors.h"
+#include "models/family/todays_config.h"
 
 namespace fovea::models {
 namespace {
@@ -137,7 +138,7 @@ void save_model(const std::string& folder, const SequenceToSequence& model) {
 }
 
 ModelFolder::ModelFolder(const std::filesystem::path& folder)
-    : path_(folder), config_(files::read_file(config_path(folder), longest_config)) {
+    : path_(folder), config_(with_float_objects(files::read_file(config_path(folder), longest_config))) {
   files::check_json_object(config_path(folder).string(), config_, config_depth);
 }
 

@@ -95,6 +95,10 @@ MultiHeadAttention::MultiHeadAttention(ParameterSet& set, const std::string& nam
                                        const AttentionOptions& options, const MultiHeadAttention* shared)
     : options_(complete(options, dim)),
       query_(set, name + ".q_proj", dim, options_.num_query_heads * options_.head_dim, options_.biases.query),
+      gate_(options_.output_gate == AttentionOptions::OutputGate::with
+                ? Linear(set, name + ".gate_proj", dim, options_.num_query_heads * options_.value_dim,
+                         options_.biases.query)
+                : Linear()),
       key_(reads_keys(options_.spec) ? Linear(set, name + ".k_proj", options_.memory_dim,
                                               options_.num_kv_heads * options_.head_dim, options_.biases.key)
                                      : Linear()),
@@ -272,6 +276,11 @@ Var MultiHeadAttention::projected_keys(Context& context, const Var& memory) cons
   return normalized_heads(context, key_norm_, key_(context, memory), options_.num_kv_heads);
 }
 
+Var MultiHeadAttention::finished(Context& context, const Var& x, const Var& attended) const {
+  if (!gate_.weight) return output_(context, attended);
+  return output_(context, autograd::multiply(attended, autograd::sigmoid(gate_(context, x))));
+}
+
 Var MultiHeadAttention::rotated_queries(const Var& q, const Call& call,
                                         std::span<const std::int64_t> keys) const {
   const std::int64_t heads = options_.num_query_heads;
@@ -332,8 +341,8 @@ Var MultiHeadAttention::attend_rows(Context& context, const Var& x, const Var& k
       is_packed(call) ? shape_of(std::max<std::int64_t>(std::ssize(call.query_starts) - 1, 1),
                                  longest_entry(call.query_starts), longest_entry(call.key_starts))
                       : shape_of(q.size(0), q.size(1), key_rows.size(1));
-  return output_(context,
-                 autograd::attention(engine_call(context, call, shape), q, k, value_(context, value_rows)));
+  return finished(context, x,
+                  autograd::attention(engine_call(context, call, shape), q, k, value_(context, value_rows)));
 }
 
 CacheLayer MultiHeadAttention::cache_layer(const CacheStore& store) const {
@@ -406,7 +415,7 @@ Var MultiHeadAttention::attend_cached(Context& context, const Var& x, std::span<
   if (!fits(options_.spec.mask, shape) || !fits(call.mask, shape)) shape = shape_of(entries, rows, longest);
   autograd::AttentionCall engine = engine_call(context, call, shape);
   engine.cache = keys;
-  return output_(context, autograd::attention(engine, q, {}, {}));
+  return finished(context, x, autograd::attention(engine, q, {}, {}));
 }
 
 }  // namespace fovea::nn

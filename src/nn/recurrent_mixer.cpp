@@ -56,8 +56,18 @@ void complete(GatedLinearAttentionOptions& o, const Sizes& sizes) {
                           std::to_string(o.gate_divisor));
 }
 
+void epsilon(const char* argument, float got) {
+  if (!(got > 0.0f))
+    throw InvalidArgument("RecurrentMixer", std::string("options.") + argument, "above 0",
+                          std::to_string(got));
+}
+
 void complete(GatedDeltaOptions& o, const Sizes& sizes) {
   sizes.divide("key_dim", o.key_dim, sizes.dim, o.num_heads);
+  if (o.num_key_heads == 0) o.num_key_heads = o.num_heads;
+  sizes.expect(o.num_key_heads >= 1 && o.num_heads % o.num_key_heads == 0, "num_key_heads",
+               "a divisor of num_heads " + std::to_string(o.num_heads), o.num_key_heads);
+  epsilon("norm_epsilon", o.norm_epsilon);
   if (o.value_dim == 0) o.value_dim = o.key_dim;
   sizes.positive("value_dim", o.value_dim);
   sizes.width(o.conv_width);
@@ -74,6 +84,10 @@ void complete(Mamba2Options& o, const Sizes& sizes) {
   const std::int64_t heads = o.inner / o.head_dim;
   sizes.expect(heads % o.groups == 0, "groups", "a divisor of the " + std::to_string(heads) + " heads",
                o.groups);
+  epsilon("norm_epsilon", o.norm_epsilon);
+  if (!(o.least_step >= 0.0f && o.least_step <= o.most_step))
+    throw InvalidArgument("RecurrentMixer", "options.least_step", "from 0 to most_step",
+                          std::to_string(o.least_step) + " beside " + std::to_string(o.most_step));
   sizes.positive("state_dim", o.state_dim);
   sizes.width(o.conv_width);
 }
@@ -84,6 +98,7 @@ void complete(MambaOptions& o, const Sizes& sizes) {
   sizes.positive("state_dim", o.state_dim);
   if (o.step_rank == 0) o.step_rank = (sizes.dim + 15) / 16;
   sizes.positive("step_rank", o.step_rank);
+  if (o.selection_epsilon) epsilon("selection_epsilon", *o.selection_epsilon);
   sizes.width(o.conv_width);
 }
 

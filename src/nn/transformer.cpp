@@ -19,11 +19,13 @@ namespace fovea::nn {
 FeedForward::FeedForward(ParameterSet& set, const std::string& name, std::int64_t dim, const Mlp& mlp) {
   std::visit(
       [&]<class M>(const M& spec) {
-        activation = spec.activation;
-        if constexpr (std::is_same_v<M, GatedMlp>)
-          gate = Linear(set, name + ".gate", dim, spec.inner, spec.bias);
-        first = Linear(set, name + ".fc1", dim, spec.inner, spec.bias);
-        second = Linear(set, name + ".fc2", spec.inner, dim, spec.bias);
+        if constexpr (!std::is_same_v<M, NoMlp>) {
+          activation = spec.activation;
+          if constexpr (std::is_same_v<M, GatedMlp>)
+            gate = Linear(set, name + ".gate", dim, spec.inner, spec.bias);
+          first = Linear(set, name + ".fc1", dim, spec.inner, spec.bias);
+          second = Linear(set, name + ".fc2", spec.inner, dim, spec.bias);
+        }
       },
       mlp);
 }
@@ -196,7 +198,7 @@ TransformerStack::TransformerStack(ParameterSet& set, const std::string& name, c
     if (block.cross) made.memory.emplace(set, layer + ".encoder_attn", spec.dim, *block.cross);
     made.self_branch = branch(".self_attn", block.mixer_norm);
     if (block.cross) made.memory_branch = branch(".encoder_attn", block.cross_norm);
-    made.final_branch = branch(".final", block.mlp_norm);
+    if (!std::holds_alternative<NoMlp>(block.mlp)) made.final_branch = branch(".final", block.mlp_norm);
     made.feed_forward = FeedForward(set, layer, spec.dim, block.mlp);
     made.dropout = block.dropout;
     made.merging = block.merging;

@@ -38,8 +38,9 @@ Var TransformerStack::run(Context& context, Var x, Self&& self, Memory&& memory,
     if (layer.memory)
       x = residual(context, layer.memory_branch, layer.dropout, x,
                    [&](const Var& y) { return memory(layer, i, y); });
-    x = residual(context, layer.final_branch, layer.dropout, x,
-                 [&](const Var& y) { return layer.feed_forward(context, y); });
+    if (!layer.feed_forward.empty())
+      x = residual(context, layer.final_branch, layer.dropout, x,
+                   [&](const Var& y) { return layer.feed_forward(context, y); });
   }
   return norm_ ? (*norm_)(context, x) : x;
 }

@@ -30,6 +30,7 @@ Parameter rows(std::int64_t width, std::uint64_t seed) {
 
 TEST(RecurrenceGradient, Gates) {
   check({parameter({31}, 1)}, [](const auto& v) { return softplus(v[0]); });
+  check({parameter({31}, 1)}, [](const auto& v) { return clamp(v[0], -0.3f, 0.4f); });
   check({parameter({31}, 1)}, [](const auto& v) { return exp(v[0]); });
   check({parameter({2, 3, 8}, 1), parameter({2, 3, 4}, 2)},
         [](const auto& v) { return multiply_groups(v[0], v[1]); });

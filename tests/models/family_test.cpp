@@ -46,6 +46,11 @@ json tiny_config(std::string_view type) {
     config["architectures"] = {type == "t5" ? "T5ForConditionalGeneration" : "MT5ForConditionalGeneration"};
     return config;
   }
+  if (type == "mamba" || type == "falcon_mamba" || type == "mamba2") {
+    config.update({{"vocab_size", 11}, {"hidden_size", 8}, {"num_hidden_layers", 2}, {"state_size", 3}});
+    if (type == "mamba2") config.update({{"num_heads", 4}, {"head_dim", 4}, {"n_groups", 2}});
+    return config;
+  }
   if (family_kind(config.dump()) == FamilyKind::translator) {
     config.update({{"vocab_size", 11}, {"d_model", 8}, {"is_encoder_decoder", true}});
     config.update({{"max_position_embeddings", 16}, {"encoder_layers", 2}, {"decoder_layers", 1}});
@@ -68,6 +73,11 @@ json tiny_config(std::string_view type) {
   if (type.starts_with("gemma2") || type.starts_with("gemma3")) config["sliding_window"] = 3;
   if (type == "mistral") config["sliding_window"] = 3;
   if (type == "modernbert") config["local_attention"] = 4;
+  if (type == "qwen3_5_text") {
+    config.update({{"head_dim", 8}, {"linear_key_head_dim", 3}, {"linear_value_head_dim", 2}});
+    config.update({{"linear_num_key_heads", 2}, {"linear_num_value_heads", 4}});
+    config["layer_types"] = {"linear_attention", "full_attention"};
+  }
   return config;
 }
 
@@ -104,6 +114,11 @@ std::string loaded(const fs::path& folder) {
     return error.what();
   }
   return "";
+}
+
+// The sizes of layers that attend.
+bool attends_somewhere(const json& config) {
+  return attends(read_family(config.dump()).config);
 }
 
 bool config_is_translator(const json& config) {
@@ -160,9 +175,23 @@ TEST_P(Families, AreWrittenAndReadToTheSameBytes) {
   with_model(opened, [&](const nn::ParameterSet& parameters) {
     save_model(folder.string(), opened.config(), parameters);
   });
-  if (report.config->kind == FamilyKind::decoder)
+  if (report.config->kind == FamilyKind::decoder) {
+    const auto& sees = report.config->sees;
     EXPECT_EQ(report.cache_bytes_per_token,
-              8 * report.config->layers * report.config->kv_heads * report.config->head_dim);
+              8 * (std::ssize(sees) - std::count(sees.begin(), sees.end(), LayerSees::state)) *
+                  report.config->kv_heads * report.config->head_dim);
+    // A recurrence keeps a state, and its decays are those of the weights.
+    for (std::size_t i = 0; i < report.layers.size(); ++i) {
+      const LayerKeeps& layer = report.layers[i];
+      EXPECT_EQ(layer.state_bytes > 0, sees[i] == LayerSees::state);
+      EXPECT_EQ(layer.decays.empty(), sees[i] != LayerSees::state);
+      for (const LayerKeeps::Decays& decays : layer.decays) {
+        EXPECT_GT(decays.least, 0.0);
+        EXPECT_LE(decays.least, decays.most);
+        EXPECT_LT(decays.most, 1.0);
+      }
+    }
+  }
   EXPECT_TRUE(bytes() == written);
   const Tensor after = rows();
   for (std::int64_t i = 0; i < before.count(); ++i)
@@ -216,7 +245,8 @@ TEST_P(Families, HaveHeadsThatAreWrittenAndRead) {
     if (row.head != FamilyHead::answer)
       EXPECT_NE(refusal(config).find("num_labels: expected the number of labels"), std::string::npos);
   }
-  if (!config_is_translator(tiny_config(GetParam()))) EXPECT_GE(heads.size(), 1u);
+  const json config = tiny_config(GetParam());
+  if (!config_is_translator(config) && attends_somewhere(config)) EXPECT_GE(heads.size(), 1u);
 }
 
 // A folder without the prefix of the model in it, such as GPT-2's on the Hub.
@@ -224,8 +254,8 @@ TEST_P(Families, DoNotNeedThePrefixOfTheirNames) {
   write(tiny_config(GetParam()));
   const Tensor before = rows();
   files::TensorFile file = files::load_safetensors(folder / "model.safetensors");
-  const std::string_view prefixes[] = {"model.",   "transformer.", "bert.",
-                                       "roberta.", "mpnet.",       "distilbert."};
+  const std::string_view prefixes[] = {"model.", "transformer.", "bert.",    "roberta.",
+                                       "mpnet.", "distilbert.",  "backbone."};
   for (files::NamedTensor& named : file.tensors) {
     for (const std::string_view prefix : prefixes) {
       if (named.name.starts_with(prefix)) {
@@ -308,6 +338,13 @@ TEST_P(Families, NameTheKeyThatIsWrong) {
   says("rope_parameters", {{"rope_type", "linear"}}, "rope_parameters.factor: expected");
   says("rope_parameters", {{"rope_theta", 5.0}, {"odd", 1}}, "rope_parameters.odd: expected");
   says("rope_parameters", {{"rope_theta", -5.0}}, "rope_parameters.rope_theta: expected a number above 0");
+  if (config.rotary_share) {
+    says("rope_parameters", {{"partial_rotary_factor", 1.5}},
+         "rope_parameters.partial_rotary_factor: expected a number above 0 and at most 1");
+    says("partial_rotary_factor", json::array(), "partial_rotary_factor: expected a number above 0");
+    says("partial_rotary_factor", 0.01, "rope_parameters: expected rotary_dim: an even number");
+    return;
+  }
   says("rope_parameters", {{"partial_rotary_factor", 0.5}},
        "rope_parameters.partial_rotary_factor: expected 1");
   says("rope_scaling", {{"type", "linear"}, {"factor", 0.5}}, "rope_parameters: expected");
@@ -337,9 +374,16 @@ TEST_P(Families, RefuseSizesBeyondTheirWeights) {
                                   {"decoder_ffn_dim", 65'536},
                                   {"decoder_layers", 1'000},
                                   {"num_decoder_layers", 1'000},
-                                  {"head_dim", 65'536}}) {
-    if (!good.contains(key) && std::string(key) != "n_inner") continue;
+                                  {"head_dim", 65'536},
+                                  {"state_size", 65'536},
+                                  {"expand", 65'536},
+                                  {"num_heads", 65'536},
+                                  {"linear_key_head_dim", 65'536},
+                                  {"linear_num_value_heads", 65'536}}) {
+    const bool of_all = std::string(key) == "n_inner" || std::string(key) == "expand";
+    if (!good.contains(key) && !of_all) continue;
     if (std::string(key) == "n_inner" && GetParam() != "gpt2") continue;
+    if (std::string(key) == "expand" && attends_somewhere(good)) continue;
     json config = good;
     config[key] = size;
     write_config(config);
@@ -348,6 +392,7 @@ TEST_P(Families, RefuseSizesBeyondTheirWeights) {
   // Rotary tables grow with what is read, and a position of the config costs nothing.
   json long_one = good;
   if (GetParam() == "t5" || GetParam() == "mt5") return;  // its relative positions have no end
+  if (!attends_somewhere(good)) return;                   // nor have recurrences
   long_one[good.contains("n_positions") ? "n_positions" : "max_position_embeddings"] = 1 << 30;
   write_config(long_one);
   if (!read_family(good.dump()).config.learned_positions)
@@ -427,9 +472,13 @@ INSTANTIATE_TEST_SUITE_P(Table, Families, testing::ValuesIn(families()), [](cons
 });
 
 TEST(FamilyConfigs, AnUnknownFamilyIsAnsweredWithThoseThatAreKnown) {
-  const std::string error = refusal({{"model_type", "falcon_h1"}});
+  const std::string error = refusal({{"model_type", "gpt_odd"}});
   for (const std::string_view type : families()) EXPECT_NE(error.find(type), std::string::npos) << error;
-  EXPECT_NE(error.find("falcon_h1"), std::string::npos);
+  EXPECT_NE(error.find("gpt_odd"), std::string::npos);
+  // What some of them would need is known.
+  EXPECT_NE(refusal({{"model_type", "qwen3_next"}}).find("needs feed-forward parts of experts"),
+            std::string::npos);
+  EXPECT_NE(refusal({{"model_type", "falcon_h1"}}).find("side by side"), std::string::npos);
   EXPECT_NE(refusal(json::object()).find("none"), std::string::npos);
   EXPECT_THROW(read_family("[]"), InvalidArgument);
   EXPECT_THROW(read_family(R"({"model_type": 3})"), InvalidArgument);
@@ -460,6 +509,15 @@ TEST(FamilyConfigs, OldKeysMeanWhatNewOnesMean) {
        {{"rope_parameters",
          {{"full_attention", {{"rope_theta", 500.0}}}, {"sliding_attention", {{"rope_theta", 50.0}}}}},
         {"layer_types", {"full_attention", "sliding_attention"}}});
+  json hybrid = tiny_config("qwen3_5_text");
+  hybrid.erase("layer_types");
+  same(hybrid, {{"rope_theta", 500.0}, {"partial_rotary_factor", 0.5}, {"full_attention_interval", 2}},
+       {{"rope_parameters", {{"rope_theta", 500.0}, {"partial_rotary_factor", 0.5}}},
+        {"layer_types", {"linear_attention", "full_attention"}}});
+  same(tiny_config("mamba"), {{"time_step_rank", "auto"}}, {{"time_step_rank", 1}, {"expand", 2.0}});
+  same(tiny_config("mamba"), {{"expand", 3}, {"intermediate_size", 24}}, {{"intermediate_size", 24}});
+  const json infinity = {{"__float__", "Infinity"}};
+  same(tiny_config("mamba2"), {{"time_step_limit", nullptr}}, {{"time_step_limit", {0.0, infinity}}});
   same(tiny_config("gemma"), {{"hidden_act", "gelu"}, {"hidden_activation", nullptr}},
        {{"hidden_act", "gelu_pytorch_tanh"}});
   same(tiny_config("gpt2"), {{"n_ctx", 1024}, {"n_inner", nullptr}}, {{"n_inner", 32}});
@@ -513,12 +571,101 @@ TEST(FamilyConfigs, ListsHaveOneEntryForEachLayer) {
   EXPECT_NE(refusal(config).find("layer_types: expected a list of 2"), std::string::npos);
   config["layer_types"] = {"full_attention", "linear_attention"};
   EXPECT_NE(refusal(config).find("no other mixer"), std::string::npos);
+  json hybrid = tiny_config("qwen3_5_text");
+  hybrid["layer_types"] = {"full_attention", "sliding_attention"};
+  EXPECT_NE(refusal(hybrid).find("full_attention or linear_attention"), std::string::npos);
   config["layer_types"] = {"full_attention", "sliding_attention"};
   config["sliding_window"] = nullptr;
   EXPECT_NE(refusal(config).find("sliding_window: expected a number of rows"), std::string::npos);
   config = tiny_config("smollm3");
   config["no_rope_layers"] = {1};
   EXPECT_NE(refusal(config).find("no_rope_layers: expected a list of 2"), std::string::npos);
+}
+
+// Sizes of recurrences that contradict each other.
+TEST(FamilyConfigs, RecurrencesHaveSizesThatFit) {
+  const auto says = [](const char* type, const json& change, const std::string& words) {
+    json config = tiny_config(type);
+    config.update(change);
+    EXPECT_NE(refusal(config).find(words), std::string::npos) << change << " " << refusal(config);
+  };
+  says("mamba", {{"conv_kernel", 9}}, "conv_kernel: expected a whole number from 2 to 8");
+  says("mamba", {{"conv_kernel", 1}}, "conv_kernel: expected a whole number from 2 to 8");
+  says("mamba", {{"expand", 0.1}}, "expand: expected a factor");
+  says("mamba", {{"expand", 1e20}}, "expand: expected a factor");
+  says("mamba", {{"intermediate_size", 0}}, "intermediate_size: expected");
+  says("mamba", {{"time_step_rank", "odd"}}, "time_step_rank: expected a whole number or");
+  says("mamba", {{"time_step_rank", 0}}, "time_step_rank: expected");
+  says("mamba", {{"hidden_act", "odd"}}, "hidden_act: expected an activation");
+  says("mamba", {{"num_heads", 4}}, "num_heads: expected a key");
+  says("mamba", {{"rescale_prenorm_residual", true}}, "rescale_prenorm_residual: expected false");
+  says("falcon_mamba", {{"mixer_rms_eps", 0}}, "mixer_rms_eps: expected a number above 0");
+  says("mamba2", {{"num_heads", 3}}, "num_heads: expected heads of head_dim");
+  says("mamba2", {{"expand", 3}}, "num_heads: expected heads of head_dim");
+  says("mamba2", {{"n_groups", 3}}, "n_groups: expected a divisor of the 4 heads");
+  says("mamba2", {{"intermediate_size", 24}}, "intermediate_size: expected 16, if it is there at all");
+  says("mamba2", {{"rms_norm", false}}, "rms_norm: expected true");
+  says("qwen3_5_text", {{"attn_output_gate", false}}, "attn_output_gate: expected true");
+  const json infinity = {{"__float__", "Infinity"}}, missing = {{"__float__", "NaN"}};
+  for (const json& limit : {json{0.5, 0.1}, json{0.0}, json{-1, 1}, json{infinity, infinity},
+                            json{0.0, missing}, json{0.0, 1e300}, json("odd")})
+    says("mamba2", {{"time_step_limit", limit}}, "time_step_limit: expected two numbers");
+  says("qwen3_5_text", {{"linear_num_key_heads", 3}}, "linear_num_key_heads: expected a divisor of the 4");
+  says("qwen3_5_text", {{"hidden_act", 3}}, "hidden_act: expected an activation");
+  says("qwen3_5_text", {{"full_attention_interval", 0}}, "full_attention_interval: expected");
+  says("qwen3_5_text", {{"num_experts", 4}}, "num_experts: expected a key");
+}
+
+// Keys that published folders have beside those of transformers 5.
+TEST(FamilyConfigs, KeysOfOlderFoldersWithRecurrencesAreKnown) {
+  const auto known = [](const char* type, const json& more) {
+    json config = tiny_config(type);
+    config.update(more);
+    EXPECT_EQ(refusal(config), "");
+  };
+  const json original = {{"d_model", 8},
+                         {"n_layer", 2},
+                         {"d_inner", 16},
+                         {"fused_add_norm", true},
+                         {"rms_norm", true},
+                         {"pad_vocab_size_multiple", 8},
+                         {"expand", 2},
+                         {"intermediate_size", 16},
+                         {"ssm_cfg", json::object()}};
+  for (const char* type : {"mamba", "falcon_mamba", "mamba2"}) known(type, original);
+  known("mamba2",
+        {{"norm_before_gate", true}, {"time_step_scale", 1.0}, {"time_step_init_scheme", "random"}});
+  known("qwen3_5_text", {{"attn_output_gate", true},
+                         {"output_gate_type", "swish"},
+                         {"mamba_ssm_dtype", "float32"},
+                         {"mtp_num_hidden_layers", 1},
+                         {"rope_parameters",
+                          {{"rope_theta", 1e7},
+                           {"partial_rotary_factor", 0.25},
+                           {"mrope_interleaved", true},
+                           {"mrope_section", {1, 1, 0}}}}});
+}
+
+// transformers wrote bare words before its version 5, which are no JSON.
+TEST(FamilyConfigs, InfinityMayBeABareWord) {
+  const fs::path folder = fs::temp_directory_path() / ("fovea-infinity-" + std::to_string(::getpid()));
+  const json config = tiny_config("mamba2");
+  save_random_model(folder.string(), config.dump());
+  const auto with = [&](const std::string& limit, const std::string& name) {
+    std::string text = config.dump();
+    text.pop_back();
+    std::ofstream(folder / "config.json")
+        << text << R"(, "_name_or_path": ")" << name << R"(", "time_step_limit": )" << limit << "}";
+    return loaded(folder);
+  };
+  const std::string name = R"(a \" Infinity \\)";
+  EXPECT_EQ(with("[0.0, Infinity]", name), "");
+  EXPECT_EQ(json::parse(ModelFolder(folder).config())["_name_or_path"], json::parse('"' + name + '"'));
+  EXPECT_EQ(with(R"([0.0, {"__float__": "Infinity"}])", name), "");
+  EXPECT_NE(with("[0.0, NaN]", name).find("time_step_limit"), std::string::npos);
+  EXPECT_NE(with("[0.0, -Infinity]", name).find("time_step_limit"), std::string::npos);
+  EXPECT_NE(with("[0.0, Infinit]", name), "");
+  fs::remove_all(folder);
 }
 
 }  // namespace

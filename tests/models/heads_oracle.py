@@ -10,7 +10,7 @@ import sys
 import families_oracle
 import oracle_main
 import texts_oracle
-from families_oracle import BERT, DISTIL, GPT2, GROUPED, MODERN, ROBERTA
+from families_oracle import BERT, DISTIL, GPT2, GROUPED, HYBRID, MODERN, ROBERTA
 
 LABELS = {"id2label": {0: "O", 1: "B-PER", 2: "I-PER", 3: "LOC"}, "label2id": {"O": 0, "B-PER": 1, "I-PER": 2, "LOC": 3}}
 SEQUENCE, TOKENS, ANSWER = "ForSequenceClassification", "ForTokenClassification", "ForQuestionAnswering"
@@ -35,6 +35,7 @@ FAMILIES = [
     ("Gemma", dict(GROUPED, head_dim=16), (SEQUENCE, TOKENS)),
     ("Gemma2", dict(GROUPED, head_dim=16, sliding_window=5), (SEQUENCE, TOKENS)),
     ("Gemma3Text", dict(GROUPED, head_dim=16, sliding_window=5), (SEQUENCE,)),
+    ("Qwen3_5Text", HYBRID, (SEQUENCE,)),
 ]
 TEXTS = ["The license of this library", "Größe, naïve — words and 123 numbers!", "one", "a longer text that goes on, and on; and on"]
 CONTEXT = " ".join(["The license of this library says what it is.", "It was written in Berlin, by Größe and others."] * 8)
@@ -49,7 +50,7 @@ class Logits(families_oracle.Oracle):
 
     def check_head(self, family, name, config, seed):
         model, folder = self.make(family, name, config, seed)
-        torch, decoder = self.torch, family in ("GPT2", "Llama", "Mistral", "Qwen2", "Qwen3", "SmolLM3", "Starcoder2", "Gemma", "Gemma2", "Gemma3Text")
+        torch, decoder = self.torch, family in ("GPT2", "Llama", "Mistral", "Qwen2", "Qwen3", "SmolLM3", "Starcoder2", "Gemma", "Gemma2", "Gemma3Text", "Qwen3_5Text")
         sequences = self.sequences(5)
         if decoder and name.endswith(SEQUENCE):  # the last id that is not padding is read
             sequences += [sequences[1] + [model.config.pad_token_id] * 3]

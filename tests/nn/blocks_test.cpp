@@ -108,6 +108,13 @@ std::vector<Kind> kinds() {
   add("additive", [&](StackSpec& stack) {
     each(stack, [](AttentionOptions& attention, BlockSpec&) { attention.spec.score = Additive{}; });
   });
+  add("gated_attention", [&](StackSpec& stack) {
+    each(stack, [](AttentionOptions& attention, BlockSpec& block) {
+      attention.output_gate = AttentionOptions::OutputGate::with;
+      attention.value_dim = 3;
+      block.mlp = NoMlp{};
+    });
+  });
   add("low_rank", [&](StackSpec& stack) {
     each(stack, [](AttentionOptions& attention, BlockSpec&) {
       attention.spec.score = LowRankBilinear{};

@@ -29,7 +29,7 @@ TEST(Kinds, AreAllThereAre) {
 
 class EveryKind : public ::testing::TestWithParam<Kind> {};
 
-INSTANTIATE_TEST_SUITE_P(Kinds, EveryKind, ::testing::ValuesIn(kinds()),
+INSTANTIATE_TEST_SUITE_P(Kinds, EveryKind, ::testing::ValuesIn(kinds_and_variants()),
                          [](const auto& kind) { return std::string(kind.param.name); });
 
 TEST_P(EveryKind, HasTheGradientOfEveryParameterAndOfItsInput) {
@@ -180,6 +180,11 @@ TEST(RecurrentMixer, Refusals) {
   expect_refused(make(Mamba2Options{.head_dim = 5}), "options.head_dim");
   expect_refused(make(Mamba2Options{.groups = 3}), "options.groups");
   expect_refused(make(MambaOptions{.state_dim = 0}), "options.state_dim");
+  expect_refused(make(GatedDeltaOptions{.num_heads = 4, .num_key_heads = 3}), "options.num_key_heads");
+  expect_refused(make(GatedDeltaOptions{.norm_epsilon = 0.0f}), "options.norm_epsilon");
+  expect_refused(make(Mamba2Options{.least_step = 1.0f, .most_step = 0.5f}), "options.least_step");
+  expect_refused(make(Mamba2Options{.least_step = -1.0f}), "options.least_step");
+  expect_refused(make(MambaOptions{.selection_epsilon = 0.0f}), "options.selection_epsilon");
   const RecurrentMixer mixer(set, "good", dim, LinearAttentionOptions{});
   const Tensor x = Tensor::normal({1, 3, dim}, 1);
   Tensor states = Tensor::zeros(DType::f32, {2, mixer.state_size()});

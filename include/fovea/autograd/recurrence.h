@@ -18,6 +18,9 @@ namespace fovea::autograd {
 Var softplus(const Var& x);
 /// e^x.
 Var exp(const Var& x);
+/// x put into [least, most], which may be infinite. Elements outside get no gradient. Throws InvalidArgument
+/// unless least <= most.
+Var clamp(const Var& x, float least, float most);
 /// Each group of n elements of x [..., G * n] times one factor: factors [..., G], or [G] for all rows. The
 /// gradient of factors [G] is a sum over rows in a fixed order. Throws InvalidArgument for other shapes.
 Var multiply_groups(const Var& x, const Var& factors);

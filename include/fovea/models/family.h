@@ -15,7 +15,14 @@
 namespace fovea::models {
 
 /// What the rows of a layer see of the rows that the kind of model lets them see.
-enum class LayerSees : std::uint8_t { all, window };
+enum class LayerSees : std::uint8_t {
+  all,
+  window,
+  state  ///< what a recurrence keeps of them: the layer has one in the place of attention
+};
+
+/// The recurrence of layers with LayerSees::state (nn/recurrent_mixer.h).
+enum class FamilyRecurrence : std::uint8_t { none, mamba, mamba2, gated_delta };
 
 enum class FamilyKind : std::uint8_t {
   decoder,    ///< reads from left to right
@@ -72,6 +79,7 @@ struct FamilyConfig {
   bool embedding_norm = false;
   bool first_norm = true;  ///< false: the first block's attention reads rows that no norm has changed
 
+  bool has_feed_forward = true;
   bool gated = true;  ///< whether the feed-forward part has a gate
   autograd::Activation activation = autograd::Activation::silu;
   bool query_bias = false, output_bias = false, mlp_bias = false;  ///< query_bias: of q, k and v
@@ -87,16 +95,29 @@ struct FamilyConfig {
   std::optional<double> query_scalar;  ///< in place of head_dim in the scale of scores: Gemma 2
   std::optional<double> score_cap, logit_cap;
   bool query_key_norm = false;
+  bool attention_gate = false;         ///< nn::AttentionOptions::output_gate
   bool scale_embedding = false;        ///< by sqrt(dim)
   bool scale_output = false;           ///< the rows that logits are made of, by 1/sqrt(dim): T5
   bool tied = true;                    ///< whether the config says that the output matrix is the embedding's
   std::optional<std::int64_t> window;  ///< rows that a layer with LayerSees::window sees, itself included
   std::vector<LayerSees> sees;         ///< one for each layer
 
+  FamilyRecurrence recurrence = FamilyRecurrence::none;
+  /// Of the recurrence. A size that it does not have is 0.
+  std::int64_t recurrent_inner = 0;  ///< channels of Mamba; elements of all heads of Mamba-2
+  std::int64_t recurrent_heads = 0, recurrent_key_heads = 0, recurrent_key_dim = 0, recurrent_value_dim = 0;
+  std::int64_t state_dim = 0, state_groups = 0, step_rank = 0, conv_width = 4;
+  autograd::Activation conv_activation = autograd::Activation::silu;
+  bool conv_bias = true, recurrent_bias = false;  ///< recurrent_bias: of Mamba's outer projections
+  std::optional<double> selection_epsilon;        ///< nn::MambaOptions::selection_epsilon
+  double least_step = 0.0;
+  std::optional<double> most_step;  ///< nothing: any
+
   bool learned_positions = false, sinusoidal = false;
   std::int64_t first_position_row = 0;  ///< of the learned table: RoBERTa leaves rows free
   bool rotary = true;
-  Rope rope = {};                      ///< rotary_dim is head_dim
+  Rope rope = {};                      ///< rotary_dim is head_dim, or a share of it
+  std::optional<double> rotary_share;  ///< of a head's elements; nothing: all, and configs cannot change it
   std::optional<Rope> window_rope;     ///< of layers with a window, where they differ: Gemma 3
   std::vector<bool> layers_with_rope;  ///< one for each layer; empty: all
   std::int64_t relative_buckets = 0, relative_distance = 128;  ///< of T5's table; 0 buckets: none

@@ -83,8 +83,8 @@ struct FolderReport {
   std::int64_t tensors = 0, parameters = 0, bytes = 0;  ///< in the files of weights
   std::map<std::string, std::int64_t> types;            ///< elements of each type, such as "BF16"
   std::int64_t cache_bytes_per_token = 0;               ///< of keys and values; 0 for an encoder
-  /// Of a model of ours with recurrences; of a translator those of its decoder, and what its encoder mixes
-  /// by.
+  /// Of a language model with recurrences, and of a translator of ours those of its decoder and what its
+  /// encoder mixes by.
   std::vector<LayerKeeps> layers, encoder_layers;
 };
 /// Checks names and shapes of all tensors, and reads no element of a matrix but the rates of decays. Throws

@@ -56,6 +56,11 @@ struct AttentionOptions {
   /// Normalises each head of queries and keys before they are rotated (Qwen 3, Gemma 3). Parameters: q_norm,
   /// k_norm, of head_dim.
   std::optional<NormSpec> query_key_norm = {};
+  /// Whether the result of every head is multiplied by σ(x Wg) before out_proj, where x are the rows of the
+  /// queries (Qiu et al. 2025, arXiv 2505.06708, section 2.2). Parameter: gate_proj, with the bias of the
+  /// queries.
+  enum class OutputGate : std::uint8_t { without, with };
+  OutputGate output_gate = OutputGate::without;
   /// Rotates queries and keys by their positions (RoPE), for a sequence that attends to itself. Rows of
   /// `memory` and of a cache are counted from 0, queries from Call::query_offset or Call::query_offsets.
   std::optional<Rotary> rope = {};
@@ -77,8 +82,8 @@ struct CacheEntries {
 };
 
 /// Multi-head attention (Vaswani et al. 2017, section 3.2.2) on the engine. Parameters: "<name>.q_proj",
-/// k_proj (unless the score reads no keys), v_proj and out_proj; q_norm and k_norm where the options have
-/// them. Each learned argument of the spec is a parameter under its own name, such as
+/// k_proj (unless the score reads no keys), v_proj and out_proj; gate_proj, q_norm and k_norm where the
+/// options have them. Each learned argument of the spec is a parameter under its own name, such as
 /// "<name>.mods[0].slope". Several threads may run inference with one object.
 class MultiHeadAttention {
  public:
@@ -159,12 +164,14 @@ class MultiHeadAttention {
   // Projected and normalised by head, and not yet rotated.
   Var projected_queries(Context& context, const Var& x) const;
   Var projected_keys(Context& context, const Var& memory) const;
+  // What the engine computed of queries that are made of x, gated and projected.
+  Var finished(Context& context, const Var& x, const Var& attended) const;
   // `keys`: the number of keys of each entry.
   Var rotated_queries(const Var& q, const Call& call, std::span<const std::int64_t> keys) const;
   Var rotated_keys(const Var& k, const Call& call) const;
 
   AttentionOptions options_;
-  Linear query_, key_, value_, output_;
+  Linear query_, gate_, key_, value_, output_;  // without a weight where the options have none
   std::optional<Norm> query_norm_, key_norm_;
   std::vector<Argument> arguments_;
   std::optional<RowCompressor> compressor_;

@@ -37,7 +37,9 @@ struct GatedMlp {
   autograd::Activation activation = autograd::Activation::silu;
   Linear::Bias bias = Linear::Bias::without;
 };
-using Mlp = std::variant<PlainMlp, GatedMlp>;
+/// The block ends behind its mixer, or its cross-attention, as those of Mamba do. No parameters, and no norm.
+struct NoMlp {};
+using Mlp = std::variant<PlainMlp, GatedMlp, NoMlp>;
 
 /// Which rows a row sees: causal attention, or bidirectional.
 enum class Sees : std::uint8_t { the_past, both_sides };
@@ -57,8 +59,8 @@ struct TokenMerging {
   double share = 0.25;  ///< of the rows that the block reads, in [0, 0.5]: so many of them join another
 };
 
-/// One block: a mixer, cross-attention to a memory if there is one, and a feed-forward part. Each is a
-/// residual branch.
+/// One block: a mixer, cross-attention to a memory if there is one, and a feed-forward part unless it is
+/// NoMlp. Each is a residual branch.
 struct BlockSpec {
   Mixer mixer = AttentionOptions{};
   /// Of a recurrence; what attention sees is up to the mask. `the_past`: the recurrence reads from left to

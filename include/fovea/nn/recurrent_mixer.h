@@ -4,13 +4,14 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
 #include <variant>
 
-#include "fovea/nn/module.h"
+#include "fovea/nn/layers.h"
 #include "fovea/nn/rotary.h"
 
 namespace fovea::nn {
@@ -57,9 +58,12 @@ struct GatedLinearAttentionOptions {
 /// out_proj without biases, decay_proj; conv1d.weight; A_log of num_heads; norm of value_dim.
 struct GatedDeltaOptions {
   std::int64_t num_heads = 1;
-  std::int64_t key_dim = 0;    ///< of a head; 0: dim / num_heads
-  std::int64_t value_dim = 0;  ///< of a head; 0: key_dim
+  std::int64_t num_key_heads = 0;  ///< heads of queries and keys, which values share; 0: num_heads
+  std::int64_t key_dim = 0;        ///< of a head; 0: dim / num_heads
+  std::int64_t value_dim = 0;      ///< of a head; 0: key_dim
   std::int64_t conv_width = 4;
+  autograd::Activation conv_activation = autograd::Activation::silu;
+  float norm_epsilon = 1e-5f;
 };
 
 /// Mamba-2 (Dao and Gu 2024, arXiv 2405.21060, section 7 and listing 1): x, B and C pass a short causal
@@ -67,25 +71,37 @@ struct GatedDeltaOptions {
 ///
 ///   S = e^(Δ A) S + B (Δ x)^T,   y = S^T C + D x
 ///
-/// The output is RMSNorm(y ∘ SiLU(z)), over each group. Parameters: z_proj, xbc_proj, out_proj without
-/// biases, dt_proj; conv1d; A_log and D, one for each head; norm.weight. The reference has one matrix in_proj
-/// in place of the three.
+/// The output is RMSNorm(y ∘ SiLU(z)), over each group. Parameters: z_proj, xbc_proj, dt_proj, out_proj;
+/// conv1d; A_log and D, one for each head; norm.weight. The reference has one matrix in_proj in place of the
+/// first three. Without biases of projections, b is dt_proj.bias. With them, b is dt_bias.
 struct Mamba2Options {
   std::int64_t inner = 0;       ///< elements of x and z; 0: twice dim
   std::int64_t head_dim = 0;    ///< elements of x in a head; 0: 64, or inner if that is less
   std::int64_t state_dim = 64;  ///< elements of B and C
   std::int64_t groups = 1;      ///< of heads that share B and C
   std::int64_t conv_width = 4;
+  Linear::Bias biases = Linear::Bias::without;  ///< of the projections
+  Linear::Bias conv_bias = Linear::Bias::with;
+  autograd::Activation conv_activation = autograd::Activation::silu;
+  float norm_epsilon = 1e-5f;
+  /// Every step Δ is put into this range. A step outside passes on no gradient.
+  float least_step = 0.0f, most_step = std::numeric_limits<float>::infinity();
 };
 
 /// Mamba (Gu and Dao 2023, arXiv 2312.00752, algorithm 2 and section 3.4): the scan of plan/selective_scan.h,
-/// in which each channel has state_dim decays. Parameters: in_proj, x_proj, out_proj without biases, dt_proj;
-/// conv1d; A_log [inner, state_dim]; D.
+/// in which each channel has state_dim decays. Parameters: in_proj, x_proj, dt_proj, out_proj; conv1d; A_log
+/// [inner, state_dim]; D. x_proj has no bias, and dt_proj has one.
 struct MambaOptions {
   std::int64_t inner = 0;  ///< channels; 0: twice dim
   std::int64_t state_dim = 16;
   std::int64_t step_rank = 0;  ///< of Δ; 0: dim / 16, rounded up
   std::int64_t conv_width = 4;
+  Linear::Bias biases = Linear::Bias::without;  ///< of in_proj and out_proj
+  Linear::Bias conv_bias = Linear::Bias::with;
+  autograd::Activation conv_activation = autograd::Activation::silu;
+  /// If given, Δ's part of x_proj, B and C are each divided by their root mean square (Zuo et al. 2024, arXiv
+  /// 2410.05355). The epsilon stands under the root, and there are no weights.
+  std::optional<float> selection_epsilon = {};
 };
 
 /// RWKV-7's time mixing (Peng et al. 2025, arXiv 2503.14456, section 4.1): each projection reads a mixture of

@@ -14,12 +14,13 @@
 
 namespace fovea::nn {
 
-/// A feed-forward part of either kind.
+/// A feed-forward part of any kind.
 struct FeedForward {
-  Linear gate, first, second;  ///< `gate` has no weight where the part has none
+  Linear gate, first, second;  ///< `gate` has no weight where the part has none, and NoMlp has no weights
   autograd::Activation activation = autograd::Activation::relu;
   FeedForward() = default;
   FeedForward(ParameterSet& set, const std::string& name, std::int64_t dim, const Mlp& mlp);
+  bool empty() const noexcept { return !first.weight; }
   Var operator()(Context& context, const Var& x) const;
 };
 

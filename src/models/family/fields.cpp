@@ -1,4 +1,5 @@
 // Keys of config.json that have a meaning together only: layers, positions, ids.
+#include <algorithm>
 #include <string>
 
 #include "models/family/row.h"
@@ -6,6 +7,11 @@
 namespace fovea::models {
 
 using nlohmann::json;
+
+bool attends(const FamilyConfig& config) {
+  return config.sees.empty() || std::any_of(config.sees.begin(), config.sees.end(),
+                                            [](LayerSees s) { return s != LayerSees::state; });
+}
 
 std::optional<std::vector<LayerSees>> listed_layer_types(ConfigReader& reader, const FamilyConfig& config) {
   const json* list = reader.find("layer_types");
@@ -15,14 +21,20 @@ std::optional<std::vector<LayerSees>> listed_layer_types(ConfigReader& reader, c
                   *list);
     return std::nullopt;
   }
+  const bool recurs = config.recurrence != FamilyRecurrence::none;
   std::vector<LayerSees> sees;
   for (const json& kind : *list) {
     if (kind == "full_attention") {
       sees.push_back(LayerSees::all);
-    } else if (kind == "sliding_attention") {
+    } else if (!recurs && kind == "sliding_attention") {
       sees.push_back(LayerSees::window);
+    } else if (recurs && kind == "linear_attention") {
+      sees.push_back(LayerSees::state);
     } else {
-      reader.refuse("layer_types", "full_attention or sliding_attention: there is no other mixer here", kind);
+      reader.refuse("layer_types",
+                    std::string("full_attention or ") + (recurs ? "linear" : "sliding") +
+                        "_attention: " + config.model_type + " has no other mixer",
+                    kind);
       return std::nullopt;
     }
   }
@@ -117,9 +129,21 @@ void read_labels(ConfigReader& reader, FamilyConfig& config) {
 
 namespace {
 
+// `share` is that of the family; nothing: its heads are rotated as a whole.
+void read_rotary_share(ConfigReader& reader, const std::string& key, const json& value,
+                       std::optional<double>& share) {
+  if (!share) {
+    if (value != 1) reader.refuse(key, "1: all elements of a head are rotated", value);
+  } else if (value.is_number() && value > 0 && value <= 1) {
+    share = value.get<double>();
+  } else {
+    reader.refuse(key, "a number above 0 and at most 1", value);
+  }
+}
+
 // One object of rope_parameters, or an old rope_scaling. `place` is its path.
 void read_rope_object(ConfigReader& reader, const FamilyConfig& config, const std::string& place,
-                      const json& object, Rope& rope) {
+                      const json& object, Rope& rope, std::optional<double>& rotary_share) {
   if (!object.is_object()) return reader.refuse(place, "an object", object);
   const std::string in = place + ".";
   const auto value = [&](const char* key) -> const json* {
@@ -137,38 +161,42 @@ void read_rope_object(ConfigReader& reader, const FamilyConfig& config, const st
     else
       reader.refuse(in + "factor", "a number of at least 1", "none");
   };
+  const auto refuse_others = [&](std::vector<std::string_view> known) {
+    for (const char* key : {"rope_type", "type", "rope_theta", "partial_rotary_factor"}) known.push_back(key);
+    // How the axes of an image share the frequencies. The three positions of a text's token are equal.
+    if (config.rotary_share) known.insert(known.end(), {"mrope_section", "mrope_interleaved"});
+    reader.refuse_others(object, in, known);
+  };
   std::int64_t original = config.positions;
   if (const json* found = value("original_max_position_embeddings")) {
     if (const auto read = reader.size(in + "original_max_position_embeddings", *found, 1, most_positions))
       original = *read;
   }
   number("rope_theta", rope.base);
-  if (const json* partial = value("partial_rotary_factor"); partial && *partial != 1)
-    reader.refuse(in + "partial_rotary_factor", "1: all elements of a head are rotated", *partial);
+  if (const json* partial = value("partial_rotary_factor"))
+    read_rotary_share(reader, in + "partial_rotary_factor", *partial, rotary_share);
   const json* named = value("rope_type") ? value("rope_type") : value("type");
   const json type = named ? *named : json("default");
   if (type == "default") {
     rope.scaling = NoScaling{};
-    reader.refuse_others(object, in, {"rope_type", "type", "rope_theta", "partial_rotary_factor"});
+    refuse_others({});
   } else if (type == "linear") {
     LinearScaling linear;
     factor(linear.factor);
     rope.scaling = linear;
-    reader.refuse_others(object, in, {"rope_type", "type", "rope_theta", "partial_rotary_factor", "factor"});
+    refuse_others({"factor"});
   } else if (type == "dynamic") {
     DynamicNtkScaling dynamic{.original_max_positions = config.positions};
     factor(dynamic.factor);
     rope.scaling = dynamic;
-    reader.refuse_others(object, in, {"rope_type", "type", "rope_theta", "partial_rotary_factor", "factor"});
+    refuse_others({"factor"});
   } else if (type == "llama3") {
     Llama3Scaling llama3{.original_max_positions = original};
     factor(llama3.factor);
     number("low_freq_factor", llama3.low_freq_factor);
     number("high_freq_factor", llama3.high_freq_factor);
     rope.scaling = llama3;
-    reader.refuse_others(object, in,
-                         {"rope_type", "type", "rope_theta", "partial_rotary_factor", "factor",
-                          "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"});
+    refuse_others({"factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"});
   } else if (type == "yarn") {
     YarnScaling yarn{.original_max_positions = original};
     factor(yarn.factor);
@@ -181,9 +209,8 @@ void read_rope_object(ConfigReader& reader, const FamilyConfig& config, const st
       if (*truncate == false) yarn.ends = YarnScaling::Ends::exact;
     }
     rope.scaling = yarn;
-    reader.refuse_others(object, in,
-                         {"rope_type", "type", "rope_theta", "partial_rotary_factor", "factor", "beta_fast",
-                          "beta_slow", "attention_factor", "truncate", "original_max_position_embeddings"});
+    refuse_others({"factor", "beta_fast", "beta_slow", "attention_factor", "truncate",
+                   "original_max_position_embeddings"});
   } else {
     reader.refuse(in + "rope_type", "default, linear, dynamic, yarn or llama3", type);
   }
@@ -201,29 +228,29 @@ void read_theta(ConfigReader& reader, const char* key, Rope& rope) {
   }
 }
 
-void refuse_partial(ConfigReader& reader) {
-  if (const json* partial = reader.find("partial_rotary_factor"); partial && *partial != 1)
-    reader.refuse("partial_rotary_factor", "1: all elements of a head are rotated", *partial);
+void read_partial(ConfigReader& reader, FamilyConfig& config) {
+  if (const json* partial = reader.find("partial_rotary_factor"))
+    read_rotary_share(reader, "partial_rotary_factor", *partial, config.rotary_share);
 }
 
 }  // namespace
 
 void read_rope(ConfigReader& reader, FamilyConfig& config) {
-  refuse_partial(reader);
+  read_partial(reader, config);
   const json* parameters = reader.find("rope_parameters");
   read_theta(reader, "rope_theta", config.rope);
   const json* scaling = reader.find("rope_scaling");
-  if (scaling) read_rope_object(reader, config, "rope_scaling", *scaling, config.rope);
+  if (scaling) read_rope_object(reader, config, "rope_scaling", *scaling, config.rope, config.rotary_share);
   if (!parameters) return;
   const Rope older = config.rope;
-  read_rope_object(reader, config, "rope_parameters", *parameters, config.rope);
+  read_rope_object(reader, config, "rope_parameters", *parameters, config.rope, config.rotary_share);
   check_agreement(reader, "rope_theta", reader.find("rope_theta"), config.rope.base, true);
   if (scaling && !(older == config.rope))
     reader.refuse("rope_scaling", "the values of rope_parameters, if it is there at all", *scaling);
 }
 
 void read_rope_by_layer(ConfigReader& reader, FamilyConfig& config) {
-  refuse_partial(reader);
+  read_partial(reader, config);
   const json* parameters = reader.find("rope_parameters");
   const bool decoder = config.kind == FamilyKind::decoder;
   const char* full_key = decoder ? "rope_theta" : "global_rope_theta";
@@ -234,7 +261,7 @@ void read_rope_by_layer(ConfigReader& reader, FamilyConfig& config) {
     if (!decoder)
       reader.refuse("rope_scaling", "none", *scaling);
     else
-      read_rope_object(reader, config, "rope_scaling", *scaling, config.rope);
+      read_rope_object(reader, config, "rope_scaling", *scaling, config.rope, config.rotary_share);
   }
   if (!parameters) return;
   if (!parameters->is_object()) return reader.refuse("rope_parameters", "an object", *parameters);
@@ -243,7 +270,8 @@ void read_rope_by_layer(ConfigReader& reader, FamilyConfig& config) {
                                          {"sliding_attention", &*config.window_rope, window_key}}) {
     const auto found = parameters->find(key);
     if (found == parameters->end() || found->is_null()) continue;
-    read_rope_object(reader, config, std::string("rope_parameters.") + key, *found, *rope);
+    read_rope_object(reader, config, std::string("rope_parameters.") + key, *found, *rope,
+                     config.rotary_share);
     check_agreement(reader, older, reader.find(older), rope->base, true);
   }
 }

@@ -8,6 +8,7 @@
 #include "files/json.h"
 #include "fovea/files/bytes.h"
 #include "fovea/files/weights.h"
+#include "fovea/models/mixers.h"
 #include "models/configs.h"
 #include "models/family/tensors.h"
 
@@ -230,6 +231,9 @@ FolderReport report_on(const ModelFolder& folder) {
     } else if (config.kind == FamilyKind::translator) {
       translator_of(config, tensors);
       report.cache_bytes_per_token = config.decoder_layers * 2 * config.decoder_heads * config.head_dim * 4;
+    } else if (config.recurrence != FamilyRecurrence::none) {
+      report.layers = layers_keep(language_model_of(config, tensors).stack());
+      for (const LayerKeeps& layer : report.layers) report.cache_bytes_per_token += layer.bytes_per_token;
     } else {
       for (const CacheLayer& layer : language_model_of(config, tensors).cache_layers())
         report.cache_bytes_per_token +=

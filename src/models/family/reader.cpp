@@ -36,7 +36,7 @@ void ConfigReader::refuse(std::string key, std::string expected, const json& got
 }
 
 void ConfigReader::refuse_others(const json& object, const std::string& place,
-                                 std::initializer_list<std::string_view> known) {
+                                 const std::vector<std::string_view>& known) {
   for (const auto& [key, value] : object.items()) {
     if (std::find(known.begin(), known.end(), key) == known.end())
       refuse(place + excerpt(key), "nothing: this key has no meaning here that is known", value);
@@ -204,6 +204,7 @@ void read_class(ConfigReader& reader, const Family& family, FamilyConfig& config
 
 // Sizes that follow from others, and what they must have in common.
 void complete(ConfigReader& reader, FamilyConfig& config) {
+  if (!attends(config)) return;  // a recurrence has sizes of its own
   for (const auto& [name, size] : {std::pair{"vocabulary", config.vocabulary},
                                    {"width", config.dim},
                                    {"number of layers", config.layers},
@@ -236,6 +237,9 @@ void complete(ConfigReader& reader, FamilyConfig& config) {
     reader.refuse("sliding_window", "a number of rows, because there are layers with a window", "none");
   if (!config.rotary) return;
   config.rope.rotary_dim = config.head_dim;
+  if (config.rotary_share)
+    config.rope.rotary_dim =
+        static_cast<std::int64_t>(static_cast<double>(config.head_dim) * *config.rotary_share);
   if (config.window_rope) config.window_rope->rotary_dim = config.head_dim;
   try {
     check_rope(config.rope);
@@ -257,7 +261,7 @@ std::optional<Activation> activation_of(std::string_view name) {
 const std::vector<Family>& all_families() {
   static const std::vector<Family> table = [] {
     std::vector<Family> rows = decoder_families();
-    for (const auto& more : {encoder_families(), translator_families()})
+    for (const auto& more : {recurrent_families(), encoder_families(), translator_families()})
       rows.insert(rows.end(), more.begin(), more.end());
     return rows;
   }();
@@ -321,6 +325,9 @@ FamilyReading read_family(const std::string& text) {
   if (!family) {
     std::string names;
     for (const std::string_view name : families()) names += (names.empty() ? "" : ", ") + std::string(name);
+    if (const char* missing = type && type->is_string() ? missing_parts(type->get<std::string>()) : nullptr)
+      throw InvalidArgument("config.json", "model_type", "one of " + names,
+                            shown(*type) + ", which needs " + missing);
     throw InvalidArgument("config.json", "model_type", "one of " + names, type ? shown(*type) : "none");
   }
   FamilyConfig config = family->defaults;

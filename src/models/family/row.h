@@ -32,7 +32,7 @@ class ConfigReader {
   void refuse(std::string key, std::string expected, const nlohmann::json& got);
   /// Refuses the keys of `object` that are not in `known`; `place` is their path, "" or "rope_parameters.".
   void refuse_others(const nlohmann::json& object, const std::string& place,
-                     std::initializer_list<std::string_view> known);
+                     const std::vector<std::string_view>& known);
   /// The keys that nobody asked for.
   std::vector<std::string> unread() const;
   const nlohmann::json& object() const noexcept { return object_; }
@@ -94,7 +94,9 @@ struct TensorRule {
     same,
     transposed,     ///< theirs is [in, out]: GPT-2's Conv1D
     bias_of_heads,  ///< theirs is [buckets, heads], ours [1, heads, 1, buckets]: T5's table
-    one_row         ///< theirs is [1, n], ours [n]
+    one_row,        ///< theirs is [1, n], ours [n]
+    channels,       ///< theirs is [channels, 1, taps], ours [channels, taps]: a convolution of each channel
+    by_head         ///< as `same`, but rules of one tensor have their rows of a head side by side
   };
   std::string_view ours, theirs;
   Layout layout = Layout::same;
@@ -139,6 +141,10 @@ const std::vector<Family>& all_families();
 std::vector<Family> decoder_families();
 std::vector<Family> encoder_families();
 std::vector<Family> translator_families();
+std::vector<Family> recurrent_families();
+
+/// What a family that is known, and cannot be run yet, would need; nullptr for any other model_type.
+const char* missing_parts(std::string_view model_type);
 
 // -- parts of rows (fields.cpp)
 
@@ -155,6 +161,8 @@ inline constexpr std::int64_t most_vocabulary = 10'000'000, most_dim = 65'536, m
 void read_rope(ConfigReader& reader, FamilyConfig& config);
 /// The same for two kinds of layers: rope_parameters of both, or the older flat keys.
 void read_rope_by_layer(ConfigReader& reader, FamilyConfig& config);
+/// Whether the rows of some layer attend to others.
+bool attends(const FamilyConfig& config);
 /// layer_types; absent, all layers have a window if there is one.
 void read_layer_types(ConfigReader& reader, FamilyConfig& config);
 /// The labels of a head, and what its scores are made by: id2label, num_labels, problem_type, and the keys of

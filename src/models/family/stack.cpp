@@ -4,7 +4,7 @@
 
 #include "fovea/attention/expression.h"
 #include "fovea/attention/masks.h"
-#include "fovea/models/family.h"
+#include "models/family/row.h"
 
 namespace fovea::models {
 namespace {
@@ -43,12 +43,54 @@ nn::AttentionOptions attention_of(const FamilyConfig& config, std::int64_t layer
   const bool window = config.sees[i] == LayerSees::window;
   if (window) attention.spec.mask = window_of(config);
   if (config.query_key_norm) attention.query_key_norm = norm_of(config);
+  if (config.attention_gate) attention.output_gate = nn::AttentionOptions::OutputGate::with;
   if (config.rotary && (config.layers_with_rope.empty() || config.layers_with_rope[i]))
     attention.rope = window ? rotaries.window : rotaries.all;
   return attention;
 }
 
+nn::RecurrentOptions recurrence_of(const FamilyConfig& config) {
+  const auto epsilon = static_cast<float>(config.norm_epsilon);
+  if (config.recurrence == FamilyRecurrence::gated_delta)
+    return nn::GatedDeltaOptions{.num_heads = config.recurrent_heads,
+                                 .num_key_heads = config.recurrent_key_heads,
+                                 .key_dim = config.recurrent_key_dim,
+                                 .value_dim = config.recurrent_value_dim,
+                                 .conv_width = config.conv_width,
+                                 .conv_activation = config.conv_activation,
+                                 .norm_epsilon = epsilon};
+  if (config.recurrence == FamilyRecurrence::mamba2) {
+    nn::Mamba2Options mamba2{.inner = config.recurrent_inner,
+                             .head_dim = config.recurrent_value_dim,
+                             .state_dim = config.state_dim,
+                             .groups = config.state_groups,
+                             .conv_width = config.conv_width,
+                             .biases = bias(config.recurrent_bias),
+                             .conv_bias = bias(config.conv_bias),
+                             .conv_activation = config.conv_activation,
+                             .norm_epsilon = epsilon,
+                             .least_step = static_cast<float>(config.least_step)};
+    if (config.most_step) mamba2.most_step = static_cast<float>(*config.most_step);
+    return mamba2;
+  }
+  nn::MambaOptions mamba{.inner = config.recurrent_inner,
+                         .state_dim = config.state_dim,
+                         .step_rank = config.step_rank,
+                         .conv_width = config.conv_width,
+                         .biases = bias(config.recurrent_bias),
+                         .conv_bias = bias(config.conv_bias),
+                         .conv_activation = config.conv_activation};
+  if (config.selection_epsilon) mamba.selection_epsilon = static_cast<float>(*config.selection_epsilon);
+  return mamba;
+}
+
+nn::Mixer mixer_of(const FamilyConfig& config, std::int64_t layer, const Rotaries& rotaries) {
+  if (config.sees[static_cast<std::size_t>(layer)] == LayerSees::state) return recurrence_of(config);
+  return attention_of(config, layer, rotaries);
+}
+
 nn::Mlp mlp_of(const FamilyConfig& config) {
+  if (!config.has_feed_forward) return nn::NoMlp{};
   if (config.gated)
     return nn::GatedMlp{
         .inner = config.feed_forward, .activation = config.activation, .bias = bias(config.mlp_bias)};
@@ -73,7 +115,7 @@ nn::StackSpec stack_of(const FamilyConfig& config) {
   }
   nn::StackSpec stack{.dim = config.dim};
   for (std::int64_t layer = 0; layer < config.layers; ++layer) {
-    nn::BlockSpec block{.mixer = attention_of(config, layer, rotaries),
+    nn::BlockSpec block{.mixer = mixer_of(config, layer, rotaries),
                         .mlp = mlp_of(config),
                         .norm = norm_of(config),
                         .mixer_norm = config.norm_place,
@@ -178,13 +220,14 @@ const char* name_of(FamilyHead head) {
 }
 
 ordered_json positions_of(const FamilyConfig& config) {
-  ordered_json positions{{"longest", config.positions}};
+  ordered_json positions{{"longest", attends(config) ? ordered_json(config.positions) : nullptr}};
   if (config.learned_positions)
     positions["learned"] = {{"rows", config.positions + config.first_position_row},
                             {"first_row", config.first_position_row}};
   if (config.sinusoidal) positions["sinusoidal"] = true;
   if (config.rotary) {
     positions["rotary"] = to_string(config.rope);
+    if (config.rotary_share) positions["rotated_elements"] = config.rope.rotary_dim;
     if (config.window_rope) positions["rotary_of_windows"] = to_string(*config.window_rope);
     ordered_json without = ordered_json::array();
     for (std::size_t i = 0; i < config.layers_with_rope.size(); ++i) {
@@ -197,13 +240,60 @@ ordered_json positions_of(const FamilyConfig& config) {
   return positions;
 }
 
+const char* name_of(FamilyRecurrence recurrence) {
+  switch (recurrence) {
+    case FamilyRecurrence::none:
+      return "none";
+    case FamilyRecurrence::mamba:
+      return "mamba";
+    case FamilyRecurrence::mamba2:
+      return "mamba2";
+    case FamilyRecurrence::gated_delta:
+      return "gated_delta";
+  }
+  return "";
+}
+
+ordered_json layers_that_see(const FamilyConfig& config, LayerSees what) {
+  ordered_json layers = ordered_json::array();
+  for (std::size_t i = 0; i < config.sees.size(); ++i) {
+    if (config.sees[i] == what) layers.push_back(i);
+  }
+  return layers;
+}
+
+ordered_json recurrence_json(const FamilyConfig& config) {
+  ordered_json json{{"kind", name_of(config.recurrence)},
+                    {"layers", layers_that_see(config, LayerSees::state)},
+                    {"convolution",
+                     {{"width", config.conv_width},
+                      {"activation", name_of(config.conv_activation)},
+                      {"bias", config.conv_bias}}}};
+  if (config.recurrence == FamilyRecurrence::gated_delta) {
+    json["heads"] = config.recurrent_heads;
+    json["key_heads"] = config.recurrent_key_heads;
+    json["key_dim"] = config.recurrent_key_dim;
+    json["value_dim"] = config.recurrent_value_dim;
+    return json;
+  }
+  json["inner"] = config.recurrent_inner;
+  json["state_dim"] = config.state_dim;
+  json["bias"] = config.recurrent_bias;
+  if (config.recurrence == FamilyRecurrence::mamba) {
+    json["step_rank"] = config.step_rank;
+    json["selection_epsilon"] = or_null(config.selection_epsilon);
+    return json;
+  }
+  json["heads"] = config.recurrent_heads;
+  json["groups"] = config.state_groups;
+  json["steps"] = {{"least", config.least_step}, {"most", or_null(config.most_step)}};
+  return json;
+}
+
 }  // namespace
 
 std::string to_json(const FamilyConfig& config) {
-  ordered_json windows = ordered_json::array();
-  for (std::size_t i = 0; i < config.sees.size(); ++i) {
-    if (config.sees[i] == LayerSees::window) windows.push_back(i);
-  }
+  const ordered_json windows = layers_that_see(config, LayerSees::window);
   ordered_json attention{{"heads", config.heads},
                          {"kv_heads", config.kv_heads},
                          {"head_dim", config.head_dim},
@@ -211,11 +301,20 @@ std::string to_json(const FamilyConfig& config) {
                          {"scale_by_layer", config.scale_by_layer},
                          {"score_cap", or_null(config.score_cap)},
                          {"query_key_norm", config.query_key_norm},
+                         {"output_gate", config.attention_gate},
                          {"bias", config.query_bias},
                          {"output_bias", config.output_bias},
                          {"causal", config.kind == FamilyKind::decoder},
                          {"window", windows.empty() ? ordered_json(nullptr) : or_null(config.window)},
                          {"layers_with_window", windows}};
+  if (!attends(config)) attention = nullptr;
+  ordered_json feed_forward = nullptr;
+  if (config.has_feed_forward)
+    feed_forward = {{"inner", config.feed_forward},
+                    {"gated", config.gated},
+                    {"activation", name_of(config.activation)},
+                    {"bias", config.mlp_bias}};
+  const bool recurs = config.recurrence != FamilyRecurrence::none;
   const bool layer_norm = config.norm == nn::NormSpec::Kind::layer;
   ordered_json decoder = nullptr;
   if (config.kind == FamilyKind::translator)
@@ -230,11 +329,8 @@ std::string to_json(const FamilyConfig& config) {
       {"layers", config.layers},
       {"decoder", decoder},
       {"attention", attention},
-      {"feed_forward",
-       {{"inner", config.feed_forward},
-        {"gated", config.gated},
-        {"activation", name_of(config.activation)},
-        {"bias", config.mlp_bias}}},
+      {"recurrence", recurs ? recurrence_json(config) : ordered_json(nullptr)},
+      {"feed_forward", feed_forward},
       {"norm",
        {{"kind", layer_norm ? "layer" : "rms"},
         {"place", name_of(config.norm_place)},

@@ -73,9 +73,19 @@ void copy_transposed(const files::StoredTensor& from, std::int64_t first, std::i
 Shape theirs_of(const Shape& ours, TensorRule::Layout layout, std::int64_t rows) {
   if (layout == TensorRule::Layout::bias_of_heads) return {ours[3], ours[1]};
   if (layout == TensorRule::Layout::one_row) return {1, rows};
+  if (layout == TensorRule::Layout::channels && ours.rank() == 2) return {rows, 1, ours[1]};
   if (ours.rank() == 1) return {rows};
   if (layout == TensorRule::Layout::transposed) return {ours[1], rows};
   return {rows, ours[1]};
+}
+
+// Calls `copy` for the rows of each head: where they begin in theirs, where in ours, and how many. Ours are
+// the `part`-th of several parts of `rows` rows each, which `whole` rows hold.
+template <class Copy>
+void for_heads(std::int64_t whole, std::int64_t rows, std::int64_t part, std::int64_t head_dim, Copy&& copy) {
+  const std::int64_t parts = whole / rows;
+  for (std::int64_t h = 0; h < rows / head_dim; ++h)
+    copy((h * parts + part) * head_dim, h * head_dim, head_dim);
 }
 
 // The rule of a parameter, and its tensor's name with the prefix.
@@ -202,7 +212,10 @@ Tensor FamilyTensors::take(const std::string& parameter, const Shape& shape) {
     refuse_shape(*tensor, to_string(theirs_of(shape, layout, end)) + (fused ? " or more rows" : ""));
   Tensor value(DType::f32, shape);
   const std::int64_t first = std::exchange(rows.taken, end);
-  if (read_ == Read::shapes) return value;
+  // What the decays of recurrences follow from has values too (RecurrentMixer::resting_log_decays).
+  const bool of_decays =
+      parameter.find(".mixer.") != std::string::npos && (shape.rank() == 1 || parameter.ends_with(".A_log"));
+  if (read_ == Read::shapes && !of_decays) return value;
   float* to = value.data<float>();
   const std::int64_t row = shape.count() / std::max<std::int64_t>(shape[0], 1);
   if (layout == Layout::one_row)
@@ -211,6 +224,11 @@ Tensor FamilyTensors::take(const std::string& parameter, const Shape& shape) {
     copy_transposed(*tensor, 0, shape[1], shape[3], to);
   else if (transposed)
     copy_transposed(*tensor, first, shape[0], row, to);
+  else if (layout == Layout::by_head)
+    for_heads(rows.whole, shape[0], first / shape[0], config_.head_dim,
+              [&](std::int64_t theirs, std::int64_t ours, std::int64_t count) {
+                copy_rows(*tensor, theirs * row, count * row, to + ours * row);
+              });
   else
     copy_rows(*tensor, first * row, shape.count(), to);
   return value;
@@ -267,6 +285,12 @@ files::TensorFile family_tensors(const Family& family, const FamilyConfig& confi
       } else if (layout == Layout::transposed && shape.rank() == 2) {
         for (std::int64_t r = 0; r < shape[0]; ++r)
           for (std::int64_t c = 0; c < shape[1]; ++c) to[c * rows + begin + r] = from[r * shape[1] + c];
+      } else if (layout == Layout::by_head) {
+        const std::int64_t row = shape.count() / shape[0];
+        for_heads(rows, shape[0], begin / shape[0], config.head_dim,
+                  [&](std::int64_t theirs, std::int64_t ours, std::int64_t count) {
+                    std::copy_n(from + ours * row, count * row, to + theirs * row);
+                  });
       } else {
         std::copy_n(from, shape.count(), to + begin * (shape.count() / std::max<std::int64_t>(shape[0], 1)));
       }

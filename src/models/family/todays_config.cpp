@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <initializer_list>
 #include <nlohmann/json.hpp>
+#include <string_view>
 #include <utility>
 
 #include "fovea/models/family.h"
@@ -24,6 +25,18 @@ const char* name_of(DType type) {
       return "float16";
   }
   return "";
+}
+
+const char* name_of(LayerSees sees) {
+  switch (sees) {
+    case LayerSees::all:
+      return "full_attention";
+    case LayerSees::window:
+      return "sliding_attention";
+    case LayerSees::state:
+      break;
+  }
+  return "linear_attention";
 }
 
 bool has_any(const json& object, std::initializer_list<const char*> keys) {
@@ -51,7 +64,8 @@ void write_rope(json& object, const FamilyConfig& config) {
   const auto old = {"rope_theta", "rope_scaling", "rope_local_base_freq", "global_rope_theta",
                     "local_rope_theta"};
   if (!config.rotary) return;
-  if (!object.contains("rope_parameters") && has_any(object, old)) {
+  const bool partial = config.rotary_share && object.contains("partial_rotary_factor");
+  if (!object.contains("rope_parameters") && (partial || has_any(object, old))) {
     const json scaled = rope_object(object.value("rope_scaling", json()), config.rope.base);
     object["rope_parameters"] = scaled;
     if (config.window_rope)
@@ -59,14 +73,16 @@ void write_rope(json& object, const FamilyConfig& config) {
                                    {"sliding_attention", rope_object(json(), config.window_rope->base)}};
   }
   erase(object, old);
+  if (!partial) return;
+  object["rope_parameters"]["partial_rotary_factor"] = *config.rotary_share;
+  object.erase("partial_rotary_factor");
 }
 
 // layer_types in place of the keys for the distance between layers of a kind.
 void write_layer_types(json& object, const FamilyConfig& config) {
-  const auto old = {"sliding_window_pattern", "global_attn_every_n_layers"};
+  const auto old = {"sliding_window_pattern", "global_attn_every_n_layers", "full_attention_interval"};
   if (!object.contains("layer_types") && has_any(object, old)) {
-    for (const LayerSees sees : config.sees)
-      object["layer_types"].push_back(sees == LayerSees::window ? "sliding_attention" : "full_attention");
+    for (const LayerSees sees : config.sees) object["layer_types"].push_back(name_of(sees));
   }
   erase(object, old);
 }
@@ -81,6 +97,28 @@ std::string todays_config(const std::string& text, DType type) {
   write_rope(object, config);
   write_layer_types(object, config);
   return object.dump(2, ' ', false, json::error_handler_t::replace) + "\n";
+}
+
+std::string with_float_objects(const std::string& text) {
+  std::string result;
+  bool in_string = false;
+  for (std::size_t i = 0; i < text.size();) {
+    const std::string_view rest = std::string_view(text).substr(i);
+    std::string_view number;
+    for (const std::string_view name : {"-Infinity", "Infinity", "NaN"}) {
+      if (!in_string && rest.starts_with(name)) number = name;
+    }
+    if (!number.empty()) {
+      result += R"({"__float__": ")" + std::string(number) + "\"}";
+      i += number.size();
+      continue;
+    }
+    const std::size_t count = in_string && text[i] == '\\' && rest.size() > 1 ? 2 : 1;  // an escape
+    if (text[i] == '"') in_string = !in_string;
+    result.append(rest.substr(0, count));
+    i += count;
+  }
+  return result;
 }
 
 std::string marian_config(const TransformerConfig& config) {

@@ -15,4 +15,8 @@ std::string todays_config(const std::string& text, DType type);
 /// The MarianConfig of a translator of ours with post-norm layers and sinusoidal positions.
 std::string marian_config(const TransformerConfig& config);
 
+/// The text of a config.json in which Infinity, -Infinity and NaN, which are no JSON, are the objects
+/// {"__float__": "Infinity"} of today. transformers wrote the bare words before its version 5, for Mamba-2.
+std::string with_float_objects(const std::string& text);
+
 }  // namespace fovea::models

@@ -172,21 +172,25 @@ Var MixerTokens::recur(std::size_t part, RecurrencePlans& plans, Operands operan
 }
 
 ShortConv::ShortConv(ParameterSet& set, const std::string& name, std::int64_t channels, std::int64_t width,
-                     Linear::Bias with_bias)
+                     Linear::Bias with_bias, autograd::Activation activation)
     // The deviation of PyTorch's start of a convolution, uniform in ±1/sqrt(width).
     : weight(&set.normal(name + ".weight", {channels, width},
                          1.0f / std::sqrt(3.0f * static_cast<float>(width)))),
-      bias(with_bias == Linear::Bias::with ? &set.constant(name + ".bias", {channels}, 0.0f) : nullptr) {}
+      bias(with_bias == Linear::Bias::with ? &set.constant(name + ".bias", {channels}, 0.0f) : nullptr),
+      activation(activation) {}
 
 Var ShortConv::operator()(Context& context, const Var& x, MixerTokens& tokens, std::size_t part) const {
-  const autograd::OutputAndState result = autograd::causal_conv(
-      {.activation = ConvActivation::silu, .lists = tokens.lists(), .final_state = tokens.wanted()},
-      {.x = x,
-       .weight = context.use(*weight),
-       .bias = bias ? context.use(*bias) : Var(),
-       .initial_state = tokens.state(part)});
+  const bool silu = activation == autograd::Activation::silu;  // computed with the sums
+  const autograd::OutputAndState result =
+      autograd::causal_conv({.activation = silu ? ConvActivation::silu : ConvActivation::none,
+                             .lists = tokens.lists(),
+                             .final_state = tokens.wanted()},
+                            {.x = x,
+                             .weight = context.use(*weight),
+                             .bias = bias ? context.use(*bias) : Var(),
+                             .initial_state = tokens.state(part)});
   tokens.keep(part, result.final_state);
-  return result.output;
+  return silu ? result.output : autograd::activate(activation, result.output);
 }
 
 Var unit_heads(const Var& x, std::int64_t heads) {
@@ -204,8 +208,14 @@ Var normalized_by_head(Context& context, const Norm& norm, const Var& x, std::in
   return reshape(norm(context, reshape(x, {flat[0], flat[1], heads, flat[2] / heads})), flat);
 }
 
-Norm head_norm(ParameterSet& set, const std::string& name, std::int64_t dim) {
-  return Norm(set, name, dim, {.kind = NormSpec::Kind::rms});
+Norm head_norm(ParameterSet& set, const std::string& name, std::int64_t dim, float epsilon) {
+  return Norm(set, name, dim, {.kind = NormSpec::Kind::rms, .epsilon = epsilon});
+}
+
+Var unit_mean_square(const Var& x, float epsilon) {
+  Tensor ones(DType::f32, {x.size(-1)});
+  ones.fill(1.0);
+  return autograd::rms_norm(x, Var(ones), epsilon);
 }
 
 namespace {
@@ -232,11 +242,11 @@ Tensor spread_steps(std::int64_t count) {
 float softplus(float x) {
   return std::max(x, 0.0f) + std::log1p(std::exp(-std::abs(x)));
 }
-Tensor resting_by_rates(const Tensor& log_rates, const Tensor& step_biases) {
+Tensor resting_by_rates(const Tensor& log_rates, const Tensor& step_biases, const StepRange& range) {
   const std::int64_t channels = step_biases.count(), each = log_rates.count() / channels;
   Tensor decays(DType::f32, {channels, each});
   for (std::int64_t i = 0; i < decays.count(); ++i) {
-    const float step = softplus(step_biases.data<float>()[i / each]);
+    const float step = std::clamp(softplus(step_biases.data<float>()[i / each]), range.least, range.most);
     decays.data<float>()[i] = -std::exp(log_rates.data<float>()[i]) * step;
   }
   return decays;
@@ -254,10 +264,10 @@ Tensor mean_by_rates(const Tensor& log_rates, const Tensor& steps) {
         static_cast<float>(sums[static_cast<std::size_t>(i / each)] / static_cast<double>(tokens));
   return decays;
 }
-void start_steps(ParameterSet& set, const Linear& steps) {
+void start_steps(ParameterSet& set, Parameter& bias) {
   if (set.given()) return;
-  const Tensor start = spread_steps(steps.bias->value.count());
-  std::copy_n(start.data<float>(), start.count(), steps.bias->value.data<float>());
+  const Tensor start = spread_steps(bias.value.count());
+  std::copy_n(start.data<float>(), start.count(), bias.value.data<float>());
 }
 
 }  // namespace fovea::nn

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -95,13 +96,15 @@ RecurrentLayer make_layer(ParameterSet& set, const std::string& name, std::int64
 RecurrentLayer make_layer(ParameterSet& set, const std::string& name, std::int64_t dim,
                           const PerformerOptions& options);
 
-/// Depthwise causal convolution with SiLU. Parameters: "<name>.weight" [channels, width], "<name>.bias".
+/// Depthwise causal convolution with an activation. Parameters: "<name>.weight" [channels, width],
+/// "<name>.bias".
 struct ShortConv {
   Parameter* weight = nullptr;
   Parameter* bias = nullptr;
+  autograd::Activation activation = autograd::Activation::silu;
   ShortConv() = default;
   ShortConv(ParameterSet& set, const std::string& name, std::int64_t channels, std::int64_t width,
-            Linear::Bias with_bias);
+            Linear::Bias with_bias, autograd::Activation activation);
   Shape part() const { return {weight->value.size(1) - 1, weight->value.size(0)}; }
   Var operator()(Context& context, const Var& x, MixerTokens& tokens, std::size_t part) const;
 };
@@ -111,7 +114,9 @@ Var unit_heads(const Var& x, std::int64_t heads);
 /// [B, L, heads * dim], each head of a row normalised by `norm`.
 Var normalized_by_head(Context& context, const Norm& norm, const Var& x, std::int64_t heads);
 /// The norm by head of an output.
-Norm head_norm(ParameterSet& set, const std::string& name, std::int64_t dim);
+Norm head_norm(ParameterSet& set, const std::string& name, std::int64_t dim, float epsilon = 1e-5f);
+/// Rows [B, L, dim] divided by their root mean square.
+Var unit_mean_square(const Var& x, float epsilon);
 inline Linear plain(ParameterSet& set, const std::string& name, std::int64_t in, std::int64_t out) {
   return Linear(set, name, in, out, Linear::Bias::without);
 }
@@ -126,13 +131,18 @@ Tensor spread_log_rates(std::int64_t count);
 Tensor spread_steps(std::int64_t count);
 /// ln(1 + e^x), without overflow for any x.
 float softplus(float x);
+/// The range of a step.
+struct StepRange {
+  float least = 0.0f, most = std::numeric_limits<float>::infinity();
+  bool operator==(const StepRange&) const = default;
+};
 /// -e^A softplus(b) of rates A [channels] or [channels, n] and the biases b [channels] of their steps:
 /// [channels, n].
-Tensor resting_by_rates(const Tensor& log_rates, const Tensor& step_biases);
+Tensor resting_by_rates(const Tensor& log_rates, const Tensor& step_biases, const StepRange& range = {});
 /// The mean over tokens of -e^A softplus(s), of rates A [channels, n] and steps s [B, L, channels]:
 /// [channels, n].
 Tensor mean_by_rates(const Tensor& log_rates, const Tensor& steps);
 /// Sets the bias of a layer that gives steps.
-void start_steps(ParameterSet& set, const Linear& steps);
+void start_steps(ParameterSet& set, Parameter& bias);
 
 }  // namespace fovea::nn

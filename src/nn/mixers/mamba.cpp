@@ -15,31 +15,36 @@ class Mamba2Layer final : public RecurrentMixer::Layer {
         heads_(o.inner / o.head_dim),
         groups_(o.groups),
         shared_(o.groups * o.state_dim),
-        gate_(plain(set, name + ".z_proj", dim, inner_)),
-        input_(plain(set, name + ".xbc_proj", dim, inner_ + 2 * shared_)),
+        gate_(set, name + ".z_proj", dim, inner_, o.biases),
+        input_(set, name + ".xbc_proj", dim, inner_ + 2 * shared_, o.biases),
         steps_(set, name + ".dt_proj", dim, heads_),
-        conv_(set, name + ".conv1d", inner_ + 2 * shared_, o.conv_width, Linear::Bias::with),
+        step_bias_(o.biases == Linear::Bias::with ? &set.constant(name + ".dt_bias", {heads_}, 0.0f)
+                                                  : nullptr),
+        conv_(set, name + ".conv1d", inner_ + 2 * shared_, o.conv_width, o.conv_bias, o.conv_activation),
         log_rate_(&set.constant(name + ".A_log", spread_log_rates(heads_))),
         skip_(&set.constant(name + ".D", {heads_}, 1.0f)),
         norm_(&set.constant(name + ".norm.weight", {inner_}, 1.0f)),
-        output_(plain(set, name + ".out_proj", inner_, dim)),
+        epsilon_(o.norm_epsilon),
+        range_{o.least_step, o.most_step},
+        output_(set, name + ".out_proj", inner_, dim, o.biases),
         plans_({.decay = ScalarDecay{}, .scale = 1.0}, {.num_query_heads = groups_,
                                                         .num_key_heads = groups_,
                                                         .num_heads = heads_,
                                                         .key_dim = o.state_dim,
                                                         .value_dim = o.head_dim}),
         part_{heads_, o.state_dim, o.head_dim} {
-    start_steps(set, steps_);
+    start_steps(set, step_bias_ ? *step_bias_ : *steps_.bias);
   }
 
   std::vector<Shape> parts() const override { return {conv_.part(), part_}; }
   Tensor resting_log_decays() const override {
-    return resting_by_rates(log_rate_->value, steps_.bias->value);
+    return resting_by_rates(log_rate_->value, (step_bias_ ? step_bias_ : steps_.bias)->value, range_);
   }
   Var run(Context& context, const Var& x, MixerTokens& tokens) const override {
     const Var xbc = conv_(context, input_(context, x), tokens, 0);
     const Var u = columns(xbc, 0, inner_);
-    const Var step = autograd::softplus(steps_(context, x));
+    const Var free = autograd::softplus(raw_steps(context, x));
+    const Var step = range_ == StepRange{} ? free : autograd::clamp(free, range_.least, range_.most);
     const Var rate = autograd::scale(autograd::exp(context.use(*log_rate_)), -1.0f);
     const Var y = tokens.recur(1, plans_,
                                {.query = columns(xbc, inner_ + shared_, shared_),
@@ -52,19 +57,25 @@ class Mamba2Layer final : public RecurrentMixer::Layer {
   }
 
  private:
+  Var raw_steps(Context& context, const Var& x) const {
+    if (!step_bias_) return steps_(context, x);
+    // Two biases of the same rows.
+    const Var bias = add(context.use(*steps_.bias), context.use(*step_bias_));
+    return autograd::linear(x, context.use(*steps_.weight), bias, context.products);
+  }
   Var normalized(Context& context, const Var& y) const {
     const Shape flat = y.shape();
-    const std::int64_t size = inner_ / groups_;
-    Tensor ones(DType::f32, {size});
-    ones.fill(1.0);
-    const Var rows = autograd::rms_norm(reshape(y, {flat[0], flat[1], groups_, size}), Var(ones), 1e-5f);
+    const Var rows = unit_mean_square(reshape(y, {flat[0], flat[1], groups_, inner_ / groups_}), epsilon_);
     return autograd::multiply_groups(reshape(rows, flat), context.use(*norm_));
   }
 
   std::int64_t inner_, heads_, groups_, shared_;
   Linear gate_, input_, steps_;
+  Parameter* step_bias_;
   ShortConv conv_;
   Parameter *log_rate_, *skip_, *norm_;
+  float epsilon_;
+  StepRange range_;
   Linear output_;
   mutable RecurrencePlans plans_;
   Shape part_;
@@ -84,14 +95,15 @@ class MambaLayer final : public RecurrentMixer::Layer {
       : inner_(o.inner),
         states_(o.state_dim),
         rank_(o.step_rank),
-        input_(plain(set, name + ".in_proj", dim, 2 * inner_)),
-        conv_(set, name + ".conv1d", inner_, o.conv_width, Linear::Bias::with),
+        input_(set, name + ".in_proj", dim, 2 * inner_, o.biases),
+        conv_(set, name + ".conv1d", inner_, o.conv_width, o.conv_bias, o.conv_activation),
         selection_(plain(set, name + ".x_proj", inner_, rank_ + 2 * states_)),
         steps_(set, name + ".dt_proj", rank_, inner_),
         log_rate_(&set.constant(name + ".A_log", s4d_real(inner_, states_))),
         skip_(&set.constant(name + ".D", {inner_}, 1.0f)),
-        output_(plain(set, name + ".out_proj", inner_, dim)) {
-    start_steps(set, steps_);
+        epsilon_(o.selection_epsilon),
+        output_(set, name + ".out_proj", inner_, dim, o.biases) {
+    start_steps(set, *steps_.bias);
   }
 
   std::vector<Shape> parts() const override { return {conv_.part(), {inner_, states_}}; }
@@ -102,15 +114,19 @@ class MambaLayer final : public RecurrentMixer::Layer {
     const Var xz = input_(context, x);
     const Var u = conv_(context, columns(xz, 0, inner_), tokens, 0);
     const Var selected = selection_(context, u);
-    const Var steps = steps_(context, columns(selected, 0, rank_));
+    const auto part = [&](std::int64_t begin, std::int64_t count) {
+      const Var rows = columns(selected, begin, count);
+      return epsilon_ ? unit_mean_square(rows, *epsilon_) : rows;
+    };
+    const Var steps = steps_(context, part(0, rank_));
     if (tokens.call().log_decays) *tokens.call().log_decays = mean_by_rates(log_rate_->value, steps.value());
     const autograd::OutputAndState result =
         autograd::selective_scan({.lists = tokens.lists(), .final_state = tokens.wanted()},
                                  {.x = u,
                                   .delta = steps,
                                   .a = autograd::scale(autograd::exp(context.use(*log_rate_)), -1.0f),
-                                  .b = columns(selected, rank_, states_),
-                                  .c = columns(selected, rank_ + states_, states_),
+                                  .b = part(rank_, states_),
+                                  .c = part(rank_ + states_, states_),
                                   .d = context.use(*skip_),
                                   .z = columns(xz, inner_, inner_),
                                   .initial_state = tokens.state(1)});
@@ -124,6 +140,7 @@ class MambaLayer final : public RecurrentMixer::Layer {
   ShortConv conv_;
   Linear selection_, steps_;
   Parameter *log_rate_, *skip_;
+  std::optional<float> epsilon_;
   Linear output_;
 };
 
