@@ -40,6 +40,9 @@ class JsonCoder final : public Coder {
   Ids added(const std::string& prompt) const override {
     return tokenizer_.encode(prompt, {.special_tokens = text::EncodeOptions::SpecialTokens::leave_out}).ids;
   }
+  Ids cut(const std::string& prompt, std::int64_t most) const override {
+    return tokenizer_.encode(prompt, {.max_length = most}).ids;
+  }
   std::string text(std::span<const std::int32_t> ids) const override { return tokenizer_.decode(ids); }
   std::optional<std::int32_t> line_end() const override { return std::nullopt; }
   std::vector<std::int32_t> stops() const override { return stops_; }

@@ -2,6 +2,8 @@
 // libraries with a tokenizer.json.
 #pragma once
 
+#include <cstdint>
+#include <iterator>
 #include <memory>
 #include <optional>
 #include <span>
@@ -31,6 +33,13 @@ class Coder {
   /// The ids of a text that a model goes on with, and of a text behind one that it has read.
   virtual Ids begun(const std::string& prompt) const = 0;
   virtual Ids added(const std::string& prompt) const = 0;
+  /// begun(prompt), cut so that it has `most` ids at most. The id that ends a text stays.
+  virtual Ids cut(const std::string& prompt, std::int64_t most) const {
+    Ids ids = begun(prompt);
+    if (std::ssize(ids) <= most) return ids;
+    ids.erase(ids.end() - 1 - (std::ssize(ids) - most), ids.end() - 1);
+    return ids;
+  }
   virtual std::string text(std::span<const std::int32_t> ids) const = 0;
   /// The end of a paragraph, which is printed as the end of a line.
   virtual std::optional<std::int32_t> line_end() const = 0;

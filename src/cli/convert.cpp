@@ -10,6 +10,7 @@
 #include <numeric>
 
 #include "cli/commands.h"
+#include "cli/progress.h"
 #include "fovea/files/bytes.h"
 #include "fovea/text/tokenizer.h"
 
@@ -51,7 +52,10 @@ void write_marian_tokenizer(const std::filesystem::path& from, const std::filesy
 
 void run(Options o) {
   o.convert.shard_bytes = static_cast<std::size_t>(o.shard_mb) << 20;
+  CountProgress progress("convert", "tensors");
+  o.convert.progress = [&](std::int64_t count, std::int64_t total) { progress.show(count, total); };
   const models::Converted done = models::convert_folder(o.model, o.output, o.convert);
+  progress.clear();
   if (done.from_ours) write_marian_tokenizer(o.model, o.output);
   fmt::print("wrote {}: {}, {} tensors, {} bytes\n", o.output, done.model_type, done.tensors, done.bytes);
   if (!done.files.empty()) fmt::print("copied {}\n", fmt::join(done.files, ", "));

@@ -6,6 +6,7 @@
 
 #include "cli/commands.h"
 #include "cli/ids.h"
+#include "cli/progress.h"
 #include "fovea/files/npy.h"
 #include "fovea/models/model_folder.h"
 #include "fovea/models/sentence_folder.h"
@@ -107,7 +108,9 @@ void check(const Options& o) {
 void write_sentences(const Options& o, const std::vector<Ids>& sequences, const RowsOf& rows,
                      const models::SentencePooling& pooling) {
   Tensor all;
+  CountProgress progress("embed", "lines");
   for (std::size_t s = 0; s < sequences.size(); ++s) {
+    progress.show(static_cast<std::int64_t>(s), std::ssize(sequences));
     const Tensor one = pooling.apply(rows(sequences[s], {}));
     if (!all) all = Tensor::zeros(DType::f32, {std::ssize(sequences), one.count()});
     std::copy_n(one.data<float>(), one.count(),
@@ -132,7 +135,9 @@ void write_rows(const Options& o, const std::vector<Ids>& sequences, const RowsO
   std::size_t longest = 0;
   for (const Ids& ids : targets) longest = std::max(longest, ids.size());
   Tensor all;
+  CountProgress progress("embed", "lines");
   for (std::size_t s = 0; s < sequences.size(); ++s) {
+    progress.show(static_cast<std::int64_t>(s), std::ssize(sequences));
     const Tensor one = rows(sequences[s], targets[s]);
     const std::int64_t width = one.shape()[-1];
     if (!all)

@@ -53,7 +53,36 @@ std::optional<models::BeamOptions> beams_of(const GenerateOptions& o) {
                              .length_penalty = o.length_penalty,
                              .early_stopping = o.early_stopping,
                              .repetition_penalty = o.sample.repetition_penalty,
+                             .rules = o.sample.rules,
                              .cancelled = [] { return stop_requested(); }};
+}
+
+namespace {
+
+std::pair<std::string, bool> read_stream(TextStream stream, std::span<const std::int32_t> ids) {
+  std::string text;
+  for (const std::int32_t id : ids) text += stream.add(id);
+  const bool stopped = stream.stopped();
+  return {text + stream.rest(), stopped};
+}
+
+}  // namespace
+
+void SearchedText::end_at_stops(models::BeamOptions& beams) const {
+  beams.stop = stops_.ids;
+  if (!stops_.has_strings) return;
+  beams.ends = [this](std::span<const std::int32_t> written) {
+    return read_stream(TextStream(*coder_, prompt_, stops_.strings), written).second;
+  };
+}
+
+std::string SearchedText::text_of(std::span<const std::int32_t> ids) const {
+  return read_stream(TextStream(*coder_, prompt_, stops_.strings), ids).first;
+}
+
+bool SearchedText::stopped(std::span<const std::int32_t> ids) const {
+  return read_stream(TextStream(*coder_, prompt_, stops_.strings), ids).second ||
+         std::ranges::find(stops_.ids, ids.back()) != stops_.ids.end();
 }
 
 namespace {
@@ -222,7 +251,7 @@ void check_chat(const GenerateOptions& o) {
 }
 
 // Of the options as the command line and the folder have them together.
-void check_beams(const GenerateOptions& o, bool translator) {
+void check_beams(const GenerateOptions& o) {
   if (o.beams == 1) {
     if (!o.searches.empty())
       throw InvalidArgument("fovea generate", o.searches.front(), "a --beam-size above 1 beside it", "none");
@@ -231,14 +260,39 @@ void check_beams(const GenerateOptions& o, bool translator) {
   const auto refuse = [](const char* expected, const std::string& got) {
     throw InvalidArgument("fovea generate", "--beam-size", expected, got);
   };
-  if (translator)
-    refuse("1, because the model is a translator: fovea translate has beams", std::to_string(o.beams));
   if (!o.draws.empty()) refuse("nothing that draws beside it: beams are not drawn from", o.draws.front());
   if (o.sample.length == 0) refuse("a --length of at least 1 beside it", "0");
-  if (!o.input.empty()) refuse("nothing beside --input", o.input);
   if (o.stats) refuse("nothing beside --stats, which counts the cache of one text", "--stats");
   if (!(o.save_state.empty() && o.load_state.empty()))
     refuse("nothing beside --save-state and --load-state", "a state");
+}
+
+// What keeps num_beams of the folder from being applied; "" if nothing does.
+std::string against_beams(const GenerateOptions& o) {
+  if (o.sample.temperature > 0.0) return "beams are not drawn from";
+  if (o.sample.length == 0) return "nothing is written";
+  if (o.stats) return "--stats counts the cache of one text";
+  if (!(o.save_state.empty() && o.load_state.empty())) return "a state is of one text";
+  return "";
+}
+
+// How many beams, and how they are searched: the folder says it where the command line does not. `o.sample`
+// is that of both together.
+void use_search(const models::GenerationDefaults& defaults, GenerateOptions& o) {
+  if (o.beams == 0) {
+    o.beams = defaults.beams;
+    if (const std::string reason = against_beams(o); o.beams > 1 && !reason.empty()) {
+      fmt::print(stderr, "fovea: num_beams = {} of generation_config.json is not applied: {}\n", o.beams,
+                 reason);
+      o.beams = 1;
+    }
+  }
+  const auto given = [&](const char* option) {
+    return std::ranges::find(o.searches, option) != o.searches.end();
+  };
+  if (!given("--length-penalty")) o.length_penalty = defaults.length_penalty;
+  if (!given("--early-stopping")) o.early_stopping = defaults.early_stopping;
+  if (o.beams > 1) o.sample.temperature = 0.0;
 }
 
 void check(const GenerateOptions& o) {
@@ -287,6 +341,15 @@ void check(const GenerateOptions& o) {
     refuse("--output", "a file other than --save-state", o.output);
 }
 
+void print_best(const GenerateOptions& o, const SearchedText& searched, const WrittenIds& best,
+                std::ostream& out) {
+  if (best.ids.empty()) throw Stopped{"stopped before a text had ended"};
+  Printer printer(o, out);
+  printer.add(searched.text_of(best.ids));
+  for (std::size_t i = 0; i < best.ids.size(); ++i) printer.add(best.ids[i], best.log_probabilities[i]);
+  printer.end(searched.stopped(best.ids));
+}
+
 // A translator reads the prompt and writes another text.
 void write_translation(const GenerateOptions& o, const models::ModelFolder& folder, std::ostream& out) {
   for (const auto& [option, given] : {std::pair{"--input", !o.input.empty()},
@@ -304,6 +367,12 @@ void write_translation(const GenerateOptions& o, const models::ModelFolder& fold
   const Ids ids = coder->begun(o.prompt);
   if (ids.empty()) throw no_ids("--prompt", o.prompt);
   Stops stops = stops_of(o, *coder, o.stop);
+  if (std::optional<models::BeamOptions> beams = beams_of(o)) {
+    const SearchedText searched(*coder, {}, std::move(stops));
+    searched.end_at_stops(*beams);
+    print_best(o, searched, searched_ids(folder, *model, ids, *beams), out);
+    return;
+  }
   TextStream stream(*coder, {}, std::move(stops.strings));
   Printer printer(o, out);
   bool stopped = false;
@@ -320,13 +389,20 @@ void write_translation(const GenerateOptions& o, const models::ModelFolder& fold
 }
 
 // The folder's own way to choose tokens, changed by what the command line says.
-models::SampleOptions sample_of(const GenerateOptions& o, const models::ModelFolder& folder) {
-  const models::GenerationDefaults defaults = folder.generation();
-  if (!defaults.sample) return o.sample;
-  if (defaults.beams > 1 && o.beams == 1)
-    fmt::print(stderr, "fovea: num_beams = {} of generation_config.json is not applied\n", defaults.beams);
-  models::SampleOptions sample = *defaults.sample;
-  for (const Set& set : o.given) set(o.sample, sample);
+models::SampleOptions sample_of(const GenerateOptions& o, const models::GenerationDefaults& defaults,
+                                bool translator) {
+  models::SampleOptions sample = defaults.sample.value_or(o.sample);
+  sample.rules = defaults.rules;
+  if (defaults.max_length && !defaults.max_new) {
+    if (translator)  // which counts the id that the decoder reads first
+      sample.length = std::max<std::int64_t>(*defaults.max_length - 1, 1);
+    else
+      fmt::print(stderr, "fovea: max_length = {} of generation_config.json is not applied\n",
+                 *defaults.max_length);
+  }
+  if (defaults.sample || translator) {
+    for (const Set& set : o.given) set(o.sample, sample);
+  }
   return sample;
 }
 
@@ -336,31 +412,11 @@ void write_best(const GenerateOptions& o, models::LanguageModel& model, const Co
   const Ids prompt = prompt_ids(o, coder, chat);
   if (prompt.empty()) throw no_ids("--prompt", o.prompt);
   KvCache cache({.layers = model.cache_layers(), .limit_bytes = o.limit_mb << 20});
-  const Stops stops = stops_of(o, coder, o.stop);
-  const auto text_of = [&](std::span<const std::int32_t> ids, bool& stopped) {
-    TextStream stream(coder, prompt, stops.strings);
-    std::string text;
-    for (const std::int32_t id : ids) text += stream.add(id);
-    stopped = stream.stopped();
-    return text + stream.rest();
-  };
+  const SearchedText searched(coder, prompt, stops_of(o, coder, o.stop));
   models::BeamOptions beams = *beams_of(o);
   beams.length = length_behind(model, std::ssize(prompt), {beams.length, o.length_by_user});
-  beams.stop = stops.ids;
-  if (stops.has_strings) {
-    beams.ends = [&](std::span<const std::int32_t> written) {
-      bool stopped = false;
-      text_of(written, stopped);
-      return stopped;
-    };
-  }
-  const WrittenIds best = searched_ids(model, cache, prompt, beams);
-  if (best.ids.empty()) throw Stopped{"stopped before a text had ended"};
-  bool stopped = false;
-  Printer printer(o, out);
-  printer.add(text_of(best.ids, stopped));
-  for (std::size_t i = 0; i < best.ids.size(); ++i) printer.add(best.ids[i], best.log_probabilities[i]);
-  printer.end(stopped || std::ranges::find(stops.ids, best.ids.back()) != stops.ids.end());
+  searched.end_at_stops(beams);
+  print_best(o, searched, searched_ids(model, cache, prompt, beams), out);
 }
 
 std::int64_t vocabulary_of(const models::ModelFolder& folder) {
@@ -392,7 +448,9 @@ void write_texts(const GenerateOptions& o, const models::ModelFolder& folder, st
   if (o.line && !coder->line_end())
     throw InvalidArgument("fovea generate", "--line", "a model whose lines are ids of their own", o.model);
   const ChatPrompts* templates = chat ? &*chat : nullptr;
-  if (o.beams > 1)
+  if (o.beams > 1 && !o.input.empty())
+    search_many(o, model, *coder, templates, out);
+  else if (o.beams > 1)
     write_best(o, model, *coder, templates, out);
   else if (o.input.empty())
     write_one(o, model, *coder, templates, out);
@@ -404,10 +462,11 @@ void run(GenerateOptions o) {
   check(o);
   nn::use_threads(o.threads);
   const models::ModelFolder folder(o.model);
-  o.sample = sample_of(o, folder);
-  if (o.beams > 1) o.sample.temperature = 0.0;
   const bool translator = models::family_kind(folder.config()) == models::FamilyKind::translator;
-  check_beams(o, translator);
+  const models::GenerationDefaults defaults = folder.generation();
+  o.sample = sample_of(o, defaults, translator);
+  use_search(defaults, o);
+  check_beams(o);
   std::ofstream file;
   if (!o.output.empty()) {
     file.open(o.output);
@@ -481,7 +540,9 @@ void register_generate(CLI::App& app) {
       ->check(CLI::PositiveNumber);
   command
       ->add_option("--beam-size", o->beams,
-                   "texts that are written side by side, of which the best is printed")
+                   "texts that are written side by side, of which the best is printed; default: num_beams of "
+                   "generation_config.json, or 1")
+      ->option_text("INT")
       ->check(CLI::Range(1, 1024));
   command
       ->add_option("--length-penalty", o->length_penalty,

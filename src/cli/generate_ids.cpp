@@ -41,6 +41,25 @@ WrittenIds searched_ids(models::LanguageModel& model, KvCache& cache, const Ids&
   return {texts[0].ids, texts[0].log_probabilities};
 }
 
+namespace {
+
+std::int32_t start_of(const models::ModelFolder& folder, const models::GenerationDefaults& defaults) {
+  if (!defaults.start_id)
+    throw FileError(folder.path().string(), -1,
+                    "does not say which id the decoder reads first: decoder_start_token_id");
+  return *defaults.start_id;
+}
+
+}  // namespace
+
+WrittenIds searched_ids(const models::ModelFolder& folder, models::SequenceToSequence& model,
+                        const Ids& source, const models::BeamOptions& options) {
+  const std::int32_t start = start_of(folder, folder.generation());
+  const auto found = models::beam_search(model, {source}, {.search = options, .start = start});
+  if (found[0].empty()) return {};
+  return {found[0][0].ids, found[0][0].log_probabilities};
+}
+
 std::int64_t length_behind(const models::LanguageModel& model, std::int64_t before, Length wanted) {
   const std::int64_t longest = model.longest(), most = before > longest ? 0 : longest - before + 1;
   if (wanted.tokens == 0 || wanted.tokens - 1 <= longest - before) return wanted.tokens;
@@ -57,20 +76,17 @@ std::int64_t length_behind(const models::LanguageModel& model, std::int64_t befo
 WrittenIds written_ids(const GenerateIds& options, const models::ModelFolder& folder,
                        models::SequenceToSequence& model, const Ids& source) {
   const models::GenerationDefaults defaults = folder.generation();
-  if (!defaults.start_id)
-    throw FileError(folder.path().string(), -1,
-                    "does not say which id the decoder reads first: decoder_start_token_id");
+  const std::int32_t start = start_of(folder, defaults);
   const std::int64_t lengths[] = {std::ssize(source)};
   const auto state = model.start(source, std::ssize(source), lengths);
   models::Generated written;
   models::SampleOptions sample = options.sample;
-  for (std::int32_t last = *defaults.start_id;
-       std::ssize(written.ids) < options.sample.length && !stop_requested() &&
-       (written.ids.empty() || !ends(defaults, last));
+  for (std::int32_t last = start; std::ssize(written.ids) < options.sample.length && !stop_requested() &&
+                                  (written.ids.empty() || !ends(defaults, last));
        last = written.ids.back()) {
     const Tensor next = model.logits(model.advance(*state, {&last, 1}));
-    models::write_next({next.data<float>(), static_cast<std::size_t>(next.count())}, {&*defaults.start_id, 1},
-                       sample, written);
+    models::write_next({next.data<float>(), static_cast<std::size_t>(next.count())}, {&start, 1}, sample,
+                       written);
     if (options.ends && options.ends(written.ids)) break;
   }
   return {std::move(written.ids), std::move(written.log_probabilities)};
@@ -84,7 +100,13 @@ void generate_ids(const GenerateIds& options, const models::ModelFolder& folder,
   if (models::family_kind(folder.config()) == models::FamilyKind::translator) {
     const auto model = folder.sequence_to_sequence();
     model->parameters().pack(options.weights);
-    text = written_ids(options, folder, *model, prompt);
+    if (options.beams) {
+      models::BeamOptions beams = *options.beams;
+      beams.stop = defaults.stop_ids;
+      text = searched_ids(folder, *model, prompt, beams);
+    } else {
+      text = written_ids(options, folder, *model, prompt);
+    }
   } else {
     models::LanguageModel model = folder.language_model();
     model.parameters().pack(options.weights);

@@ -21,8 +21,8 @@ struct GenerateIds {
   std::int64_t limit_bytes = 0;
   bool json = false;
   autograd::WeightType weights = autograd::WeightType::f32;
-  std::optional<models::BeamOptions> beams = {};  ///< of a language model
-  models::EndsText ends = {};                     ///< of written_ids
+  std::optional<models::BeamOptions> beams = {};
+  models::EndsText ends = {};  ///< of written_ids
 };
 
 struct WrittenIds {
@@ -38,6 +38,11 @@ WrittenIds written_ids(const GenerateIds& options, const models::ModelFolder& fo
 /// log-probabilities are those of the model itself, as of any other text, without the repetition penalty.
 WrittenIds searched_ids(models::LanguageModel& model, KvCache& cache, const std::vector<std::int32_t>& prompt,
                         const models::BeamOptions& options);
+
+/// The same of a translator that reads `source`. Throws FileError if the folder does not say which id the
+/// decoder reads first.
+WrittenIds searched_ids(const models::ModelFolder& folder, models::SequenceToSequence& model,
+                        const std::vector<std::int32_t>& source, const models::BeamOptions& options);
 
 /// How many tokens a text shall have, and whether the user said so.
 struct Length {

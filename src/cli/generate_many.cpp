@@ -40,17 +40,26 @@ class LineReader {
     number_ = number;
     said_ = tools_ = nullptr;
     strings_ = o_.stop;
+    draws_.clear();
     Line line{{.sample = o_.sample}, nullptr, nullptr, nullptr, o_.length_by_user};
     const ordered_json members =
         files::parse_ordered_json(name_of(o_.input), text, text::kMostChatDepth, number);
     if (!members.is_object()) refuse("expected a JSON object, got " + excerpt(text));
     for (const auto& [key, value] : members.items()) take(key, value, line);
     line.request.prompt = prompt_of(members.contains("messages"));
+    if (o_.beams > 1) {
+      if (!draws_.empty())
+        refuse("\"" + draws_ + "\": expected nothing that draws, because texts are searched by " +
+               std::to_string(o_.beams) + " beams (--beam-size 1)");
+      return line;
+    }
     Stops stops = stops_of(o_, coder_, strings_);
     line.request.stop = std::move(stops.ids);
     if (stops.has_strings) watch(std::move(stops.strings), line);
     return line;
   }
+  /// The stops of the line that was read last.
+  Stops stops() const { return stops_of(o_, coder_, strings_); }
 
  private:
   [[noreturn]] void refuse(const std::string& problem) const {
@@ -63,6 +72,8 @@ class LineReader {
 
   void take(const std::string& key, const ordered_json& value, Line& line) {
     models::SampleOptions& sample = line.request.sample;
+    const bool draws = key == "top_k" || key == "top_p" || key == "min_p" || key == "seed";
+    if (draws || (key == "temperature" && value != 0)) draws_ = key;
     const auto whole = [&](std::int64_t& to) {
       if (!value.is_number_integer() ||
           (value.is_number_unsigned() && value.get<std::uint64_t>() > std::uint64_t{INT64_MAX}))
@@ -159,6 +170,7 @@ class LineReader {
   std::int64_t number_ = 0;
   ordered_json said_, tools_;
   std::vector<std::string> strings_;
+  std::string draws_;  // a key of the line that draws; "" if none does
 };
 
 // What the prompt and the answer spell together, less the prompt.
@@ -169,25 +181,65 @@ std::string text_of(const Coder& coder, const Ids& prompt, const Ids& written) {
   return whole.size() > before.size() ? whole.substr(before.size()) : std::string();
 }
 
+struct AnswerText {
+  std::string text, finish;
+  std::vector<double> log_probabilities;  // of each token
+};
+
+std::string answer_line(const json& id, const AnswerText& answer, const std::string& error = {}) {
+  double log_probability = 0.0;
+  for (const double of_token : answer.log_probabilities) log_probability += of_token;
+  json object = {{"id", id},
+                 {"text", answer.text},
+                 {"finish", answer.finish},
+                 {"tokens", answer.log_probabilities.size()},
+                 {"log_probability", log_probability}};
+  if (!error.empty()) object["error"] = error;
+  return object.dump(-1, ' ', false, json::error_handler_t::replace);
+}
+
+std::string message_of(const std::exception_ptr& error) {
+  if (!error) return "";
+  try {
+    std::rethrow_exception(error);
+  } catch (const std::exception& caught) {
+    return caught.what();
+  }
+}
+
 std::string answer_text(const Coder& coder, const Line& line, const Ids& prompt,
                         const models::Answer& answer) {
   static constexpr const char* names[] = {"length", "stop", "cancelled", "failed"};
-  double log_probability = 0.0;
-  for (const double of_token : answer.generated.log_probabilities) log_probability += of_token;
-  json object = {
-      {"id", line.id},
-      {"text", line.stream ? *line.text + line.stream->rest() : text_of(coder, prompt, answer.generated.ids)},
-      {"finish", names[static_cast<std::size_t>(answer.finish)]},
-      {"tokens", answer.generated.ids.size()},
-      {"log_probability", log_probability}};
-  if (answer.error) {
-    try {
-      std::rethrow_exception(answer.error);
-    } catch (const std::exception& error) {
-      object["error"] = error.what();
-    }
+  return answer_line(
+      line.id,
+      {line.stream ? *line.text + line.stream->rest() : text_of(coder, prompt, answer.generated.ids),
+       names[static_cast<std::size_t>(answer.finish)], answer.generated.log_probabilities},
+      message_of(answer.error));
+}
+
+// Answers in the order of the lines, each printed once all before it are there.
+class Answers {
+ public:
+  Answers(std::size_t count, std::ostream& out) : answers_(count), out_(out) {}
+  void set(std::size_t number, std::string line) { answers_[number] = std::move(line); }
+  void print() {
+    for (; printed_ < answers_.size() && answers_[printed_]; ++printed_)
+      out_ << *answers_[printed_] << std::endl;
   }
-  return object.dump(-1, ' ', false, json::error_handler_t::replace);
+  void end(const std::string& output) const {
+    checked(out_, output);
+    if (printed_ < answers_.size())
+      throw Stopped{fmt::format("stopped; {} of {} answers are written", printed_, answers_.size())};
+  }
+
+ private:
+  std::vector<std::optional<std::string>> answers_;
+  std::size_t printed_ = 0;
+  std::ostream& out_;
+};
+
+std::vector<std::string> lines_of(const GenerateOptions& o) {
+  return text::read_lines(o.input == "-" ? "/dev/stdin" : o.input);
 }
 
 }  // namespace
@@ -197,9 +249,8 @@ void write_many(const GenerateOptions& o, models::LanguageModel& model, const Co
   models::Batcher batcher(model, {.limit_bytes = o.limit_mb << 20,
                                   .prefix_bytes = (o.limit_mb << 20) / 4,
                                   .step_tokens = o.step_tokens});
-  const std::vector<std::string> lines = text::read_lines(o.input == "-" ? "/dev/stdin" : o.input);
-  std::vector<std::optional<std::string>> answers(lines.size());
-  std::size_t printed = 0;
+  const std::vector<std::string> lines = lines_of(o);
+  Answers answers(lines.size(), out);
   LineReader reader(o, coder, chat);
   for (std::size_t n = 0; n < lines.size(); ++n) {
     const auto number = static_cast<std::int64_t>(n) + 1;
@@ -207,7 +258,7 @@ void write_many(const GenerateOptions& o, models::LanguageModel& model, const Co
     if (line.id.is_null()) line.id = number;
     models::Request request = std::move(line.request);
     request.done = [&, n, line, prompt = request.prompt](const models::Answer& answer) {
-      answers[n] = answer_text(coder, line, prompt, answer);
+      answers.set(n, answer_text(coder, line, prompt, answer));
     };
     try {
       if (!line.length_given)
@@ -218,18 +269,52 @@ void write_many(const GenerateOptions& o, models::LanguageModel& model, const Co
       throw FileError(name_of(o.input), number, error.what(), "line");
     }
   }
-  while (!stop_requested() && batcher.step()) {
-    for (; printed < answers.size() && answers[printed]; ++printed) out << *answers[printed] << std::endl;
-  }
-  for (; printed < answers.size() && answers[printed]; ++printed) out << *answers[printed] << '\n';
-  checked(out, o.output);
+  while (!stop_requested() && batcher.step()) answers.print();
+  answers.print();
   const models::Batcher::Stats stats = batcher.stats();
   if (o.stats)
     fmt::print(stderr,
                "{} steps, {} tokens read, {} of prompts shared, {} written, {} texts and {} bytes at most\n",
                stats.steps, stats.read, stats.shared, stats.written, stats.most_texts, stats.most_bytes);
-  if (printed < answers.size())
-    throw Stopped{fmt::format("stopped; {} of {} answers are written", printed, answers.size())};
+  answers.end(o.output);
+}
+
+void search_many(const GenerateOptions& o, models::LanguageModel& model, const Coder& coder,
+                 const ChatPrompts* chat, std::ostream& out) {
+  const std::vector<std::string> lines = lines_of(o);
+  std::vector<json> ids;
+  std::vector<models::BeamRequest> requests;
+  std::vector<SearchedText> texts;
+  texts.reserve(lines.size());  // the searches refer to them
+  LineReader reader(o, coder, chat);
+  for (std::size_t n = 0; n < lines.size(); ++n) {
+    const auto number = static_cast<std::int64_t>(n) + 1;
+    Line line = reader.read(lines[n], number);
+    ids.push_back(line.id.is_null() ? json(number) : line.id);
+    models::BeamOptions beams = *beams_of(o);
+    beams.repetition_penalty = line.request.sample.repetition_penalty;
+    texts.emplace_back(coder, line.request.prompt, reader.stops()).end_at_stops(beams);
+    try {
+      beams.length = length_behind(model, std::ssize(line.request.prompt),
+                                   {line.request.sample.length, line.length_given});
+      if (beams.length < 1) throw InvalidArgument("fovea generate", "length", "at least 1 with beams", "0");
+    } catch (const Error& error) {
+      throw FileError(name_of(o.input), number, error.what(), "line");
+    }
+    requests.push_back({std::move(line.request.prompt), std::move(beams)});
+  }
+  Answers answers(lines.size(), out);
+  KvCache cache({.layers = model.cache_layers(), .limit_bytes = o.limit_mb << 20});
+  const auto done = [&](std::size_t n, const std::vector<models::BeamText>& found) {
+    if (found.empty() || stop_requested()) return;
+    const models::BeamText& best = found.front();
+    answers.set(
+        n, answer_line(ids[n], {texts[n].text_of(best.ids), texts[n].stopped(best.ids) ? "stop" : "length",
+                                best.log_probabilities}));
+    answers.print();
+  };
+  models::beam_search(model, cache, requests, done, {.limit_bytes = o.limit_mb << 20});
+  answers.end(o.output);
 }
 
 }  // namespace fovea::cli

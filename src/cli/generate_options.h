@@ -6,7 +6,9 @@
 #include <iosfwd>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "cli/chat.h"
@@ -31,7 +33,7 @@ struct GenerateOptions {
   std::vector<std::string> draws, searches;
   std::vector<std::string> stop;  ///< texts, before which an answer ends
   ChatOptions chat;
-  std::int64_t beams = 1;
+  std::int64_t beams = 0;  ///< 0: as the folder says, until search_of has set it
   double length_penalty = 1.0;
   models::EarlyStopping early_stopping = models::EarlyStopping::off;
   std::int64_t limit_mb = 4096, step_tokens = 512;
@@ -55,9 +57,30 @@ std::ostream& checked(std::ostream& out, const std::string& path);
 /// The beams that the options ask for; nothing for one alone.
 std::optional<models::BeamOptions> beams_of(const GenerateOptions& options);
 
+/// A text of a search, whose end and spelling depend on its stops.
+class SearchedText {
+ public:
+  SearchedText(const Coder& coder, Ids prompt, Stops stops)
+      : coder_(&coder), prompt_(std::move(prompt)), stops_(std::move(stops)) {}
+  /// Ends a search at the stops. This must outlive the search.
+  void end_at_stops(models::BeamOptions& beams) const;
+  /// The text of ids behind the prompt, up to the first stop string.
+  std::string text_of(std::span<const std::int32_t> ids) const;
+  /// Whether `ids` end at a stop, and not because the length is reached.
+  bool stopped(std::span<const std::int32_t> ids) const;
+
+ private:
+  const Coder* coder_;
+  Ids prompt_;
+  Stops stops_;
+};
+
 /// Answers to the lines of --input, in the order of the lines, each as soon as it and all before it are
 /// there. `chat` is nullptr where the folder has no chat template.
 void write_many(const GenerateOptions& options, models::LanguageModel& model, const Coder& coder,
                 const ChatPrompts* chat, std::ostream& out);
+/// The same by beams.
+void search_many(const GenerateOptions& options, models::LanguageModel& model, const Coder& coder,
+                 const ChatPrompts* chat, std::ostream& out);
 
 }  // namespace fovea::cli

@@ -1,8 +1,13 @@
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
+#include <utility>
 
 #include "cli/commands.h"
+#include "cli/generate_ids.h"
+#include "cli/ids.h"
 #include "cli/views.h"
 #include "fovea/inspect/graph.h"
 #include "fovea/inspect/html.h"
@@ -16,10 +21,11 @@ namespace fovea::cli {
 namespace {
 
 struct Options {
-  std::string model, source, target, html, picture, graph, theme = "light";
+  std::string model, source, target, source_ids, target_ids, html, picture, graph, theme = "light",
+                                                                                   over = "tokens";
   std::vector<std::string> words, maps;
   std::vector<int> heads;
-  bool show = false;
+  bool show = false, json = false;
 };
 
 // An argument is checked as a line of a file would be.
@@ -34,13 +40,22 @@ void check_line(const char* flag, const std::string& line) {
 
 // Checks the options before the model is read.
 bool wants_maps(const Options& o) {
-  return !o.html.empty() || !o.picture.empty() || !o.graph.empty() || o.show;
+  return !o.html.empty() || !o.picture.empty() || !o.graph.empty() || o.show || o.json;
 }
 
 void check_options(const Options& o) {
   check_line("--source", o.source);
   check_line("--target", o.target);
   for (const std::string& word : o.words) check_line("--word", word);
+  if (o.source.empty() == o.source_ids.empty())
+    throw InvalidArgument("fovea inspect", "--source, --source-ids", "one of them",
+                          o.source.empty() ? "none" : "both");
+  if (!o.target.empty() && !o.target_ids.empty())
+    throw InvalidArgument("fovea inspect", "--target, --target-ids", "one of them at most", "both");
+  if (o.source.empty() && !o.target.empty())
+    throw InvalidArgument("fovea inspect", "--target", "--target-ids beside --source-ids", "a text");
+  if (o.show && o.json)
+    throw InvalidArgument("fovea inspect", "--show", "nothing beside --json, which has the output", "--show");
   const std::pair<const char*, const std::string*> files[] = {
       {"--html", &o.html}, {"--picture", &o.picture}, {"--graph", &o.graph}};
   for (const auto& [flag, path] : files) {
@@ -148,29 +163,119 @@ void draw_graphs(const Options& o, const inspect::InspectPage& page) {
 // A picture has a cell of a few dots a pair of words: beyond this the picture is not readable.
 constexpr std::size_t longest = 500;
 
-void run_language(const Options& o, const models::ModelFolder& folder) {
-  if (!o.target.empty())
-    throw InvalidArgument("fovea inspect", "--target", "nothing, because a language model reads one text",
-                          "a text");
-  const std::size_t pieces = text::load_tokenizer(o.model)->encode(o.source).size();
+void check_length(const char* flag, std::size_t pieces) {
   if (pieces > longest)
-    throw InvalidArgument("fovea inspect", "--source", "at most " + std::to_string(longest) + " pieces",
+    throw InvalidArgument("fovea inspect", flag, "at most " + std::to_string(longest) + " pieces",
                           std::to_string(pieces));
-  inspect::InspectPage page = language_page(folder, "Fovea: layers", o.source);
-  if (page.maps.empty() && wants_maps(o))
-    throw InvalidArgument("fovea inspect", "--model",
-                          "a model with a layer whose weights can be drawn; without --html, --picture, "
-                          "--graph and --show what its layers keep is printed",
-                          "layers of Mamba, whose channels have weights of their own");
-  for (const auto& [layer, keeps] : page.facts) fmt::print("{}: {}\n", layer, keeps);
-  page.facts.insert(page.facts.begin(), {"model", o.model});
-  if (!o.html.empty()) inspect::write_html(o.html, page);
-  draw_graphs(o, page);
+  if (pieces == 0) throw InvalidArgument("fovea inspect", flag, "a sentence of one piece at least", "none");
 }
 
-void run(const Options& o) {
-  check_options(o);
-  if (const models::ModelFolder folder(o.model); is_language_model(folder)) return run_language(o, folder);
+// The page as one JSON object. Texts are those of the page.
+void print_json(const inspect::InspectPage& page) {
+  nlohmann::ordered_json object{{"source", page.source}, {"output", page.output}};
+  for (const auto& [name, value] : page.facts) object["facts"][name] = value;
+  std::string text = object.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+  text.back() = ',';
+  text += "\"maps\":[";
+  for (const inspect::AttentionMap& map : page.maps)
+    text += (&map == page.maps.data() ? "" : ",") + inspect::to_json(map);
+  fmt::print("{}]}}\n", text);
+}
+
+// The files and the output that the options ask for.
+void show_page(const Options& o, const inspect::InspectPage& page) {
+  if (!o.html.empty()) inspect::write_html(o.html, page);
+  draw_graphs(o, page);
+  if (o.json) print_json(page);
+}
+
+void show_tokens(const Options& o, TokenPage page, const std::string& output) {
+  page.page.source = o.source.empty() ? o.source_ids : o.source;
+  page.page.output = output;
+  if (page.page.maps.empty() && wants_maps(o))
+    throw InvalidArgument("fovea inspect", "--model",
+                          "a model with a layer whose weights can be drawn; without --html, --picture, "
+                          "--graph, --show and --json what its layers keep is printed",
+                          "layers of Mamba, whose channels have weights of their own");
+  if (page.page.facts.empty() && !wants_maps(o))
+    throw InvalidArgument(
+        "fovea inspect", "--html, --picture, --graph, --show, --json",
+        "at least one of them, because all layers are attention: a file to write, the graph "
+        "in the terminal, or numbers",
+        "none");
+  if (!o.json) {
+    for (const auto& [layer, keeps] : page.page.facts) fmt::print("{}: {}\n", layer, keeps);
+  }
+  page.page.facts.insert(page.page.facts.begin(), {"model", o.model});
+  show_page(o, o.over == "words" ? over_words(page) : page.page);
+}
+
+Pieces source_of(const Options& o) {
+  if (!o.source_ids.empty()) {
+    Pieces pieces = number_pieces(parse_ids(o.source_ids, "--source-ids"));
+    check_length("--source-ids", pieces.ids.size());
+    return pieces;
+  }
+  Pieces pieces = read_pieces(o.model)->read(o.source);
+  check_length("--source", pieces.ids.size());
+  return pieces;
+}
+
+// One text alone, of a language model or an encoder.
+void run_reader(const Options& o, const models::ModelFolder& folder) {
+  for (const auto& [flag, given] :
+       {std::pair("--target", !o.target.empty()), std::pair("--target-ids", !o.target_ids.empty())}) {
+    if (given)
+      throw InvalidArgument("fovea inspect", flag, "nothing, because the model reads one text", "a text");
+  }
+  show_tokens(o,
+              is_language_model(folder) ? language_page(folder, "Fovea: layers", source_of(o))
+                                        : encoder_page(folder, "Fovea: attention", source_of(o)),
+              "");
+}
+
+// What a translator of another library writes: the ids that are given, or its own translation.
+Ids target_of(const Options& o, const models::ModelFolder& folder, const Ids& source) {
+  if (!o.target_ids.empty()) return parse_ids(o.target_ids, "--target-ids");
+  const models::GenerationDefaults defaults = folder.generation();
+  if (o.target.empty()) {
+    const auto model = folder.sequence_to_sequence();
+    models::BeamOptions beams{.beams = defaults.beams,
+                              .length = defaults.max_new.value_or(defaults.max_length.value_or(longest) - 1),
+                              .length_penalty = defaults.length_penalty,
+                              .early_stopping = defaults.early_stopping,
+                              .rules = defaults.rules,
+                              .stop = defaults.stop_ids};
+    beams.length = std::clamp<std::int64_t>(beams.length, 1, longest);
+    return searched_ids(folder, *model, source, beams).ids;
+  }
+  if (defaults.stop_ids.empty())
+    throw FileError(o.model, -1, "does not say which id ends a text: eos_token_id");
+  Ids ids = read_pieces(o.model)->target(o.target);
+  if (defaults.rules.forced_bos) ids.insert(ids.begin(), *defaults.rules.forced_bos);
+  ids.push_back(defaults.stop_ids.front());
+  return ids;
+}
+
+void run_family_translator(const Options& o, const models::ModelFolder& folder) {
+  Pieces source = source_of(o);
+  const Ids ids = target_of(o, folder, source.ids);
+  check_length(o.target_ids.empty() ? "--target" : "--target-ids", ids.size());
+  const bool numbers = !o.source_ids.empty();
+  Pieces target = numbers ? number_pieces(ids) : read_pieces(o.model)->written(ids);
+  const std::string written =
+      numbers ? fmt::format("{}", fmt::join(ids, " ")) : read_pieces(o.model)->decode(ids);
+  show_tokens(o, translator_page(folder, "Fovea: attention", std::move(source), std::move(target)), written);
+  if (!o.json) fmt::print("{}\n", written);
+}
+
+void run_own_translator(const Options& o) {
+  for (const auto& [flag, given] :
+       {std::pair("--source-ids", !o.source_ids.empty()), std::pair("--target-ids", !o.target_ids.empty()),
+        std::pair("--over", o.over == "words")}) {
+    if (given)
+      throw InvalidArgument("fovea inspect", flag, "a model that is no translator of fovea train", o.model);
+  }
   train::Translator translator = train::Translator::load(o.model);
   if (!translator.model().attends())
     throw InvalidArgument("fovea inspect", "--model", "a model with attention", "one without");
@@ -184,17 +289,28 @@ void run(const Options& o) {
       o.target.empty() ? translator.translate({o.source}, {.beam_size = 5})[0][0].text : o.target;
   inspect::InspectPage page = page_of(translator, "Fovea: attention", o.source, target);
   if (page.facts.empty() && !wants_maps(o))
-    throw InvalidArgument("fovea inspect", "--html, --picture, --graph, --show",
-                          "at least one of them, because all layers are attention: a file to write, or the "
-                          "graph in the terminal",
-                          "none");
-  for (const auto& [layer, keeps] : page.facts) fmt::print("{}: {}\n", layer, keeps);
+    throw InvalidArgument(
+        "fovea inspect", "--html, --picture, --graph, --show, --json",
+        "at least one of them, because all layers are attention: a file to write, the graph "
+        "in the terminal, or numbers",
+        "none");
+  if (!o.json) {
+    for (const auto& [layer, keeps] : page.facts) fmt::print("{}: {}\n", layer, keeps);
+  }
   page.facts.insert(
       page.facts.begin(),
       {{"model", o.model}, {"parameters", std::to_string(translator.model().parameters().count())}});
-  if (!o.html.empty()) inspect::write_html(o.html, page);
-  draw_graphs(o, page);
-  fmt::print("{}\n", target);
+  show_page(o, page);
+  if (!o.json) fmt::print("{}\n", target);
+}
+
+void run(const Options& o) {
+  check_options(o);
+  const models::ModelFolder folder(o.model);
+  const auto kind = models::family_kind(folder.config());
+  if (is_language_model(folder) || kind == models::FamilyKind::encoder) return run_reader(o, folder);
+  if (kind == models::FamilyKind::translator) return run_family_translator(o, folder);
+  run_own_translator(o);
 }
 
 }  // namespace
@@ -204,10 +320,16 @@ void register_inspect(CLI::App& app) {
   CLI::App* command = app.add_subcommand("inspect",
                                          "Write every layer's and head's attention matrix as a page and a "
                                          "picture, and the words joined by arcs");
-  command->add_option("--model", o->model, "folder that train wrote: a translator, or a language model")
-      ->required();
-  command->add_option("--source", o->source, "the sentence to read")->required();
+  command->add_option("--model", o->model, "folder of a model, of ours or of transformers")->required();
+  command->add_option("--source", o->source, "the sentence to read");
   command->add_option("--target", o->target, "the sentence to write; default: the model's own translation");
+  command->add_option("--source-ids", o->source_ids,
+                      "token ids to read, such as '5 6 7', without a tokenizer");
+  command->add_option("--target-ids", o->target_ids,
+                      "of another library's translator: token ids to write, the last one included");
+  command->add_option("--over", o->over, "what a row and a column are; tokens of a word may be joined")
+      ->check(CLI::IsMember({"tokens", "words"}));
+  command->add_flag("--json", o->json, "print all weights as one JSON object");
   command->add_option("--html", o->html, "one self-contained page");
   command->add_option("--picture,--png", o->picture, "all matrices: FILE.png, FILE.svg or FILE.pdf");
   command->add_option("--graph", o->graph, "words joined by arcs: FILE.png, FILE.svg or FILE.pdf");

@@ -2,10 +2,10 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <utility>
 #include <variant>
 
 #include "cli/views.h"
-#include "fovea/text/tokenizer.h"
 #include "models/configs.h"
 
 namespace fovea::cli {
@@ -14,13 +14,9 @@ bool is_language_model(const models::ModelFolder& folder) {
          models::family_kind(folder.config()) == models::FamilyKind::decoder;
 }
 
-inspect::InspectPage language_page(const models::ModelFolder& folder, const std::string& title,
-                                   const std::string& source) {
+TokenPage language_page(const models::ModelFolder& folder, const std::string& title, Pieces source) {
   models::LanguageModel model = folder.language_model();
-  const std::unique_ptr<text::Tokenizer> tokenizer = text::load_tokenizer(folder.path());
-  const std::vector<std::int32_t> ids = tokenizer->encode(source);
-  if (ids.empty())
-    throw InvalidArgument("fovea inspect", "--source", "a sentence of one piece at least", "none");
+  const Ids& ids = source.ids;
   const std::vector<nn::BlockSpec>& blocks = model.stack().spec().blocks;
   std::vector<Tensor> weights(blocks.size()), log_decays(blocks.size());
   nn::Context inference;
@@ -28,7 +24,7 @@ inspect::InspectPage language_page(const models::ModelFolder& folder, const std:
       inference, models::pad(std::span(&ids, 1)),
       [&](std::string_view, std::size_t layer) { return &weights[layer]; },
       [&](std::size_t layer) { return &log_decays[layer]; });
-  inspect::InspectPage page{.title = title, .source = source};
+  inspect::InspectPage page{.title = title};
   const std::vector<models::LayerKeeps> keeps = models::layers_keep(model.stack());
   for (std::size_t n = 0; n < blocks.size(); ++n) {
     const std::string name = fmt::format("layer {} {}", n + 1, nn::mixer_name(blocks[n].mixer));
@@ -38,12 +34,12 @@ inspect::InspectPage language_page(const models::ModelFolder& folder, const std:
     const float* w = weights[n].data<float>();
     page.maps.push_back({.name = name,
                          .layer = static_cast<int>(n),
-                         .query_tokens = tokenizer->pieces(ids),
-                         .key_tokens = tokenizer->pieces(ids),
+                         .query_tokens = source.tokens,
+                         .key_tokens = source.tokens,
                          .heads = static_cast<int>(weights[n].size(1)),
                          .weights = {w, w + weights[n].count()}});
   }
-  return page;
+  return {std::move(page), std::move(source), {}};
 }
 
 }  // namespace fovea::cli

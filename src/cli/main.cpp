@@ -16,6 +16,7 @@
 
 #include "cli/commands.h"
 #include "cli/profiled_run.h"
+#include "cli/texts.h"
 #include "core/excerpt.h"
 
 namespace fovea::cli {
@@ -146,6 +147,7 @@ int main(int argc, char** argv) {
   app.option_defaults()->always_capture_default();
   fovea::cli::register_train(app);
   fovea::cli::register_translate(app);
+  fovea::cli::register_summarize(app);
   fovea::cli::register_generate(app);
   fovea::cli::register_embed(app);
   fovea::cli::register_classify(app);
@@ -163,10 +165,13 @@ int main(int argc, char** argv) {
   fovea::cli::register_bench(app);
   fovea::cli::register_demo(app);
   fovea::cli::ProfiledRun profiled;
-  profiled.add_to(app,
-                  {"train", "translate", "generate", "embed", "classify", "tag", "answer", "fill", "rank"});
+  profiled.add_to(app, {"train", "translate", "summarize", "generate", "embed", "classify", "tag", "answer",
+                        "fill", "rank"});
   try {
-    app.parse(argc, argv);
+    const std::vector<std::string> arguments = fovea::cli::marked_arguments(app, {argv, argv + argc});
+    std::vector<const char*> words;
+    for (const std::string& argument : arguments) words.push_back(argument.c_str());
+    app.parse(static_cast<int>(words.size()), words.data());
     profiled.finish();
     return fovea::cli::end_of_output();
   } catch (const fovea::cli::Stopped& stopped) {

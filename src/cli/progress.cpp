@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <utility>
 
 namespace fovea::cli {
 namespace {
@@ -44,6 +45,39 @@ void TerminalProgress::on_step(const train::Progress& p) {
   std::string bar;
   for (int i = 0; i < width; ++i) bar += i < done ? "█" : "░";
   fmt::print(stderr, "\r\033[K{} {}", bar, text);
+  std::fflush(stderr);
+  drawn_ = true;
+}
+
+CountProgress::CountProgress(std::string command, std::string unit)
+    : command_(std::move(command)),
+      unit_(std::move(unit)),
+      terminal_(isatty(STDERR_FILENO) == 1),
+      begin_(std::chrono::steady_clock::now()) {}
+
+CountProgress::~CountProgress() {
+  clear();
+}
+
+void CountProgress::clear() {
+  if (drawn_) fmt::print(stderr, "\r\033[K");
+  drawn_ = false;
+}
+
+void CountProgress::show(std::int64_t done, std::int64_t total) {
+  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin_).count();
+  const double interval = terminal_ ? (last_ > 0.0 ? 0.2 : 1.0) : 30.0;
+  if (seconds - last_ < interval) return;
+  last_ = seconds;
+  std::string text = fmt::format("{} {} of {} {}, {}", command_, done, total, unit_, clock_of(seconds));
+  if (done > 0)
+    text += fmt::format(", {} left",
+                        clock_of(seconds / static_cast<double>(done) * static_cast<double>(total - done)));
+  if (!terminal_) {
+    fmt::print(stderr, "{}\n", text);
+    return;
+  }
+  fmt::print(stderr, "\r\033[K{}", text);
   std::fflush(stderr);
   drawn_ = true;
 }

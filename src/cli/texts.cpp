@@ -2,8 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "cli/commands.h"
 #include "fovea/core/error.h"
@@ -11,10 +13,38 @@
 
 namespace fovea::cli {
 
+namespace {
+
+constexpr char kMark = '\x01';
+
+std::set<std::string>& text_commands() {
+  static std::set<std::string> names;
+  return names;
+}
+
+}  // namespace
+
+std::vector<std::string> marked_arguments(CLI::App& app, std::vector<std::string> arguments) {
+  const auto is_text_command = [](const std::string& word) { return text_commands().contains(word); };
+  const auto command = std::ranges::find_if(arguments, is_text_command);
+  if (command == arguments.end()) return arguments;
+  const CLI::Validator unmark(
+      [](std::string& text) {
+        if (text.starts_with(kMark)) text.erase(0, 1);
+        return std::string();
+      },
+      "");
+  for (CLI::Option* option : app.get_subcommand(*command)->get_options()) option->transform(unmark);
+  for (auto argument = command + 1; argument != arguments.end(); ++argument) {
+    if (argument->starts_with(kMark) || (argument->starts_with('[') && argument->ends_with(']')))
+      argument->insert(0, 1, kMark);
+  }
+  return arguments;
+}
+
 void add_text_options(CLI::App& command, TextOptions& options, const std::string& texts) {
+  text_commands().insert(command.get_name());
   command.add_option("--model", options.model, "folder of the model, with its tokenizer.json")->required();
-  // CLI11 takes an argument between brackets, such as "[MASK] or [MASK]", for a list: lines are read as they
-  // are.
   command.add_option("text", options.texts, texts + "; without any, standard input has one a line");
   command.add_option("--input", options.input, "file with one a line, instead of arguments");
   command.add_flag("--json", options.json, "a JSON object for each, on a line");

@@ -18,6 +18,11 @@ struct TextOptions {
 /// Adds --model, --input, the texts as arguments, --json and --cpu-threads. `texts` says what a text is.
 void add_text_options(CLI::App& command, TextOptions& options, const std::string& texts);
 
+/// The arguments of `fovea`, as CLI11 shall read them: it takes one between brackets, such as "[MASK] or
+/// [MASK]", for a list. Those of a command with add_text_options are marked, and their options take the mark
+/// off. Call it once, behind all registrations.
+std::vector<std::string> marked_arguments(CLI::App& app, std::vector<std::string> arguments);
+
 /// The texts of the arguments, or the lines of --input, or those of standard input. Throws InvalidArgument
 /// for both of the first.
 std::vector<std::string> texts_of(const TextOptions& options, const std::string& command);

@@ -1,8 +1,11 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 #include <fstream>
 #include <iostream>
+#include <optional>
+#include <type_traits>
 
 #include "cli/commands.h"
 #include "cli/translate_family.h"
@@ -18,7 +21,17 @@ struct Options {
   int beam = 5, n_best = 1, threads = 0;
   double normalize = 1.0, length_factor = 2.0;
   std::size_t batch = 32, max_length = 1000;
-  bool show = false, stats = false, beam_given = false;
+  bool show = false, stats = false, json = false;
+  std::string task;
+  std::optional<std::string> prefix;
+  std::vector<std::string> options;  // that the command line gave
+
+  /// The value of an option that was given.
+  template <class T>
+  auto given(const char* option, T value) const {
+    using Value = std::conditional_t<std::is_floating_point_v<T>, double, std::int64_t>;
+    return std::ranges::find(options, option) != options.end() ? std::optional<Value>(value) : std::nullopt;
+  }
 };
 
 // Standard input is checked like a file: a line that is no text is named, not translated.
@@ -35,21 +48,6 @@ std::vector<std::string> input_lines(const Options& o, const std::string& path,
   return lines;
 }
 
-// Soft: one target word after another; source weights with commas, </s> last, as Marian prints them.
-std::string alignment_text(const train::Translation& translation, bool hard) {
-  const text::AlignmentWeights& weights = translation.weights;
-  if (weights.weights.empty()) return {};
-  if (hard) return text::to_pharaoh(train::hard_alignment(translation));
-  std::string result;
-  for (std::size_t row = 0; row < weights.target_len; ++row) {
-    if (row > 0) result += ' ';
-    for (std::size_t column = 0; column < weights.source_len; ++column) {
-      result += fmt::format("{}{:.4f}", column > 0 ? "," : "", weights.at(row, column));
-    }
-  }
-  return result;
-}
-
 // Alignments of given translations, a line each, as `fovea score alignment` reads them.
 void align_lines(const Options& o, train::Translator& translator, const std::vector<std::string>& sources,
                  const std::vector<std::string>& targets, std::ostream& out) {
@@ -61,59 +59,57 @@ void align_lines(const Options& o, train::Translator& translator, const std::vec
   }
 }
 
-void write_translations(const Options& o, const std::vector<std::vector<train::Translation>>& translations,
-                        std::ostream& out) {
-  for (std::size_t i = 0; i < translations.size(); ++i) {
-    for (const train::Translation& t : translations[i]) {
-      out << (o.n_best > 1 ? fmt::format("{} ||| {} ||| {:.4f}", i, t.text, t.score) : t.text);
-      if (!o.alignment.empty()) out << " ||| " << alignment_text(t, o.alignment == "hard");
-      out << '\n';
-      if (o.show && t.weights.target_len > 0)
-        out << inspect::draw_terminal({t.target_words, t.source_words, t.weights.weights}) << '\n';
-    }
-  }
+TextOutput output_of(const Options& o) {
+  return {.n_best = o.n_best, .alignment = o.alignment, .show = o.show, .json = o.json};
 }
 
-// A translator of another library. Its folder says how many beams it is made for.
-void run_family(Options o) {
-  const models::GenerationDefaults defaults = models::ModelFolder(o.model).generation();
-  if (!o.beam_given && defaults.sample)
-    o.beam = std::max(static_cast<int>(std::min<std::int64_t>(defaults.beams, 1000)), o.n_best);
-  if (defaults.sample && defaults.sample->repetition_penalty != 1.0)
-    fmt::print(stderr, "fovea: repetition_penalty of generation_config.json is not applied\n");
-  for (const auto& [option, given] : {std::pair{"--target", !o.target.empty()}, {"--stats", o.stats}}) {
+// A translator of another library. Its folder says what the command line does not.
+void run_family(const Options& o) {
+  for (const auto& [option, given] :
+       {std::pair{"--target", !o.target.empty()}, {"--stats", o.stats}, {"--reuse", o.reuse == "off"}}) {
     if (given)
       throw InvalidArgument("fovea translate", option, "a model that fovea train wrote",
                             o.model + ", of another library");
   }
-  if (o.n_best > o.beam)
-    throw InvalidArgument("fovea translate", "--n-best", "at most --beam-size " + std::to_string(o.beam),
-                          std::to_string(o.n_best));
   if (!o.output.empty() && !o.input.empty() && same_file(o.output, o.input))
     throw InvalidArgument("fovea translate", "--output", "a file other than those it reads", o.output);
+  const FamilyTranslator translator({.model = o.model,
+                                     .command = "fovea translate",
+                                     .task = o.task,
+                                     .prefix = o.prefix,
+                                     .beams = o.given("--beam-size", o.beam),
+                                     .length_penalty = o.given("--normalize", o.normalize),
+                                     .length_factor = o.given("--max-length-factor", o.length_factor),
+                                     .n_best = o.n_best,
+                                     .batch = o.batch,
+                                     .alignments = !o.alignment.empty() || o.show,
+                                     .weights = autograd::parse_weight_type(o.weights)});
   const std::vector<std::string> lines = text::read_lines(o.input.empty() ? "/dev/stdin" : o.input);
-  const auto translations =
-      translate_family(o.model, lines,
-                       {.beam_size = o.beam,
-                        .normalize = o.normalize,
-                        .length_factor = o.length_factor,
-                        .n_best = o.n_best,
-                        .reuse = o.reuse == "off" ? models::Reuse::off : models::Reuse::on},
-                       autograd::parse_weight_type(o.weights));
   std::ofstream file;
   if (!o.output.empty()) {
     file.open(o.output);
     if (!file) throw FileError(o.output, -1, "cannot be opened for writing");
   }
   std::ostream& out = o.output.empty() ? std::cout : file;
-  write_translations(o, translations, out);
-  out.flush();
+  translator.run(lines, [&](std::size_t number, const std::vector<train::Translation>& texts) {
+    print_texts(output_of(o), number, texts, out);
+    out.flush();
+  });
   if (!out) throw FileError(o.output.empty() ? "standard output" : o.output, -1, "cannot be written");
+  if (stop_requested()) throw Stopped{"stopped; what was written stands"};
 }
 
 void run(const Options& o) {
+  const bool family = is_family_translator(o.model);
+  if (family) catch_signals();
   nn::use_threads(o.threads);
-  if (is_family_translator(o.model)) return run_family(o);
+  if (family) return run_family(o);
+  for (const auto& [option, given] :
+       {std::pair{"--task", !o.task.empty()}, {"--prefix", o.prefix.has_value()}}) {
+    if (given)
+      throw InvalidArgument("fovea translate", option, "a model of another library",
+                            o.model + ", of fovea train");
+  }
   train::Translator translator = train::Translator::load(o.model, autograd::parse_weight_type(o.weights));
   if ((!o.alignment.empty() || o.show) && !translator.model().attends()) {
     throw InvalidArgument("fovea translate", "--alignment", "a model with attention", "one without");
@@ -158,7 +154,7 @@ void run(const Options& o) {
                             .reuse = o.reuse == "off" ? models::Reuse::off : models::Reuse::on},
                            o.batch, &stats);
   const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - begin;
-  write_translations(o, translations, out);
+  for (std::size_t i = 0; i < translations.size(); ++i) print_texts(output_of(o), i, translations[i], out);
   out.flush();
   if (!out) throw FileError(o.output.empty() ? "standard output" : o.output, -1, "cannot be written");
   if (o.stats) {
@@ -184,13 +180,18 @@ void register_translate(CLI::App& app) {
   command
       ->add_option("--beam-size", o->beam,
                    "1: greedy; default 5; of another library's model num_beams of its "
-                   "generation_config.json, 1 if the "
-                   "file has none")
+                   "generation_config.json, 1 if the file has none")
       ->check(CLI::Range(1, 1000));
-  command->add_option("--normalize", o->normalize, "a score is log p / length^normalize")
+  command
+      ->add_option(
+          "--normalize", o->normalize,
+          "a score is log p / length^normalize; of another library's model length_penalty by default")
       ->check(finite())
       ->check(CLI::NonNegativeNumber);
-  command->add_option("--max-length-factor", o->length_factor, "longest output over the source's length")
+  command
+      ->add_option("--max-length-factor", o->length_factor,
+                   "longest output over the source's length; of another library's model max_new_tokens or "
+                   "max_length by default, where the folder has one")
       ->check(finite())
       ->check(CLI::Range(0.01, 1000.0));
   command->add_option("--max-length", o->max_length, "pieces of a line at most; a longer one is refused")
@@ -208,8 +209,15 @@ void register_translate(CLI::App& app) {
       ->check(CLI::IsMember({"on", "off"}));
   command->add_flag("--stats", o->stats, "print seconds, steps, tokens, score evaluations and bytes");
   command->add_option("--cpu-threads", o->threads, "0: all")->check(CLI::Range(0, 1024));
+  command->add_flag("--json", o->json, "a JSON object for each line");
+  command->add_option("--task", o->task,
+                      "of another library's model: a task of its config.json, which names a prefix, such as "
+                      "translation_en_to_de");
+  command->add_option("--prefix", o->prefix, "of another library's model: what stands before each line");
   command->callback([o, command] {
-    o->beam_given = command->get_option("--beam-size")->count() > 0;
+    for (const char* option : {"--beam-size", "--normalize", "--max-length-factor"}) {
+      if (command->get_option(option)->count() > 0) o->options.emplace_back(option);
+    }
     for (const char* option : {"--n-best", "--beam-size", "--normalize", "--max-length-factor", "--reuse",
                                "--mini-batch", "--stats"}) {
       if (!o->target.empty() && command->get_option_no_throw(option) &&

@@ -1,10 +1,18 @@
 #include "cli/translate_family.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <filesystem>
+#include <nlohmann/json.hpp>
+#include <span>
+#include <utility>
 
-#include "cli/coder.h"
+#include "cli/commands.h"
+#include "cli/progress.h"
 #include "fovea/core/error.h"
+#include "fovea/core/executor.h"
+#include "fovea/inspect/terminal.h"
 #include "fovea/text/marian_tokenizer.h"
 #include "fovea/text/tokenizer_json.h"
 
@@ -12,7 +20,7 @@ namespace fovea::cli {
 namespace {
 
 // Weights over words: of each target word the mean of its ids, of each source word the sum.
-text::AlignmentWeights word_weights(const models::Hypothesis& hypothesis, const Words& source,
+text::AlignmentWeights word_weights(const std::vector<std::vector<float>>& alignment, const Words& source,
                                     const Words& target) {
   const auto special = static_cast<std::int32_t>(source.labels.size());
   text::AlignmentWeights words{target.labels.size(), source.labels.size() + 1, {}};
@@ -22,10 +30,10 @@ text::AlignmentWeights word_weights(const models::Hypothesis& hypothesis, const 
     if (target.word_of[row] < 0) continue;
     const auto of = static_cast<std::size_t>(target.word_of[row]);
     ++counts[of];
-    for (std::size_t column = 0; column < hypothesis.alignment[row].size(); ++column) {
+    for (std::size_t column = 0; column < alignment[row].size(); ++column) {
       const std::int32_t word = column < source.word_of.size() ? source.word_of[column] : -1;
       words.weights[of * words.source_len + static_cast<std::size_t>(word < 0 ? special : word)] +=
-          hypothesis.alignment[row][column];
+          alignment[row][column];
     }
   }
   for (std::size_t i = 0; i < words.weights.size(); ++i)
@@ -33,17 +41,46 @@ text::AlignmentWeights word_weights(const models::Hypothesis& hypothesis, const 
   return words;
 }
 
-train::Translation described(const Coder& coder, const std::string& line,
-                             const models::Hypothesis& hypothesis) {
-  train::Translation result{
-      coder.text(hypothesis.ids), hypothesis.log_probability, hypothesis.score, {}, {}, {}};
-  if (hypothesis.alignment.empty()) return result;
-  Words source = coder.words_of_line(line), target = coder.words(hypothesis.ids);
-  result.weights = word_weights(hypothesis, source, target);
-  result.source_words = std::move(source.labels);
-  result.source_words.push_back("</s>");
-  result.target_words = std::move(target.labels);
-  return result;
+// A search's ids end with a stop id, unless its length ended it.
+std::span<const std::int32_t> without_stop(const Ids& ids, const Ids& stops) {
+  const bool stopped = !ids.empty() && std::ranges::find(stops, ids.back()) != stops.end();
+  return std::span(ids).first(ids.size() - (stopped ? 1 : 0));
+}
+
+// The folder's way to write, changed by what the command line says.
+models::TranslatorBeams beams_of(const FamilyOptions& o, const models::GenerationDefaults& defaults,
+                                 std::int64_t positions) {
+  if (!defaults.start_id || defaults.stop_ids.empty())
+    throw FileError(o.model, -1,
+                    "does not say which id the decoder reads first, decoder_start_token_id, and which ends a "
+                    "text, eos_token_id");
+  models::BeamOptions search{.beams = o.beams.value_or(std::max(defaults.beams, o.n_best)),
+                             .length_penalty = o.length_penalty.value_or(defaults.length_penalty),
+                             .early_stopping = defaults.early_stopping,
+                             .rules = defaults.rules,
+                             .stop = defaults.stop_ids,
+                             .cancelled = [] { return stop_requested(); }};
+  if (defaults.sample) search.repetition_penalty = defaults.sample->repetition_penalty;
+  if (o.no_repeat_ngram) search.rules.no_repeat_ngram = *o.no_repeat_ngram;
+  if (o.min_new) {
+    search.rules.min_new = *o.min_new;
+    search.rules.min_length = 0;
+  }
+  if (o.n_best > search.beams)
+    throw InvalidArgument(o.command, "--n-best", "at most --beam-size " + std::to_string(search.beams),
+                          std::to_string(o.n_best));
+  models::TranslatorBeams beams{.search = std::move(search), .start = *defaults.start_id};
+  std::optional<std::int64_t> most = o.max_new;
+  if (!most && !o.length_factor) {
+    most = defaults.max_new;
+    // It counts the id that the decoder reads first.
+    if (!most && defaults.max_length) most = *defaults.max_length - 1;
+  }
+  beams.length_of = [most, positions, factor = o.length_factor.value_or(2.0)](std::int64_t source) {
+    const std::int64_t by_source = static_cast<std::int64_t>(factor * static_cast<double>(source)) + 10;
+    return std::clamp<std::int64_t>(most.value_or(by_source), 1, positions);
+  };
+  return beams;
 }
 
 }  // namespace
@@ -55,37 +92,129 @@ bool is_family_translator(const std::string& folder) {
   return models::family_kind(models::ModelFolder(folder).config()) == models::FamilyKind::translator;
 }
 
-std::vector<std::vector<train::Translation>> translate_family(const std::string& path,
-                                                              const std::vector<std::string>& lines,
-                                                              models::DecodeOptions options,
-                                                              autograd::WeightType weights) {
-  const models::ModelFolder folder(path);
-  const models::GenerationDefaults defaults = folder.generation();
-  if (!defaults.start_id || defaults.stop_ids.size() != 1)
-    throw FileError(path, -1,
-                    "does not say which id the decoder reads first, decoder_start_token_id, and which one id "
-                    "ends a text, eos_token_id");
-  options.bos = *defaults.start_id;
-  options.eos = defaults.stop_ids.front();
-  options.source_end = models::SourceEnd::as_given;  // with the ids that the tokenizer puts around it
-  options.never.emplace();                           // BART begins with the id that ends a text
-  const auto model = folder.sequence_to_sequence();
-  model->parameters().pack(weights);
-  const std::unique_ptr<Coder> coder = read_coder(folder, model->vocabulary());
-  std::vector<std::vector<train::Translation>> translations;
-  for (const std::string& line : lines) {
-    const Ids source = coder->begun(line);
-    std::vector<train::Translation>& of_line = translations.emplace_back();
-    const bool no_text = source.empty() || (source.size() == 1 && source.front() == options.eos);
-    if (line.empty() || no_text) {
-      of_line.emplace_back();
-      continue;
-    }
-    const auto decoded = models::decode(*model, {source}, options);
-    for (const models::Hypothesis& hypothesis : decoded.front())
-      of_line.push_back(described(*coder, line, hypothesis));
+FamilyTranslator::FamilyTranslator(FamilyOptions options) : options_(std::move(options)) {
+  const models::ModelFolder folder(options_.model);
+  const models::GenerationDefaults defaults =
+      options_.task.empty() ? folder.generation() : folder.generation_for(options_.task);
+  const models::FamilyReading reading = models::read_family(folder.config());
+  positions_ = reading.problems.empty() ? reading.config.positions : 1;
+  beams_ = beams_of(options_, defaults, positions_);
+  prefix_ = options_.prefix.value_or(defaults.prefix);
+  model_ = folder.sequence_to_sequence();
+  model_->parameters().pack(options_.weights);
+  coder_ = read_coder(folder, model_->vocabulary());
+}
+
+Ids FamilyTranslator::encoded(const std::string& line, std::size_t number) const {
+  if (line.empty()) return {};
+  Ids ids = coder_->begun(prefix_ + line);
+  // Ids of no text, such as that of the end alone, are nothing to translate.
+  if (ids.size() == 1 && std::ranges::find(beams_.search.stop, ids[0]) != beams_.search.stop.end()) return {};
+  if (std::ssize(ids) <= positions_) return ids;
+  if (options_.truncate) return coder_->cut(prefix_ + line, positions_);
+  throw InvalidArgument(options_.command, "line " + std::to_string(number + 1),
+                        "at most the " + std::to_string(positions_) + " ids that the model reads",
+                        std::to_string(ids.size()));
+}
+
+std::vector<train::Translation> FamilyTranslator::described(
+    const std::string& line, const std::vector<models::BeamText>& texts) const {
+  std::vector<train::Translation> all;
+  for (const models::BeamText& text : texts) {
+    if (std::ssize(all) == options_.n_best) break;
+    const auto ids = without_stop(text.ids, beams_.search.stop);
+    train::Translation& one = all.emplace_back();
+    one.text = coder_->text(ids);
+    one.log_probability = text.log_probability;
+    one.score = text.score;
+    if (!options_.alignments || text.alignment.empty()) continue;
+    Words source = coder_->words_of_line(line), target = coder_->words(ids);
+    one.weights = word_weights(text.alignment, source, target);
+    one.source_words = std::move(source.labels);
+    one.source_words.push_back("</s>");
+    one.target_words = std::move(target.labels);
   }
-  return translations;
+  return all;
+}
+
+void FamilyTranslator::run(const std::vector<std::string>& lines, const Use& use) const {
+  std::vector<Ids> sources;
+  for (std::size_t i = 0; i < lines.size(); ++i) sources.push_back(encoded(lines[i], i));
+  // Lines of one window are sorted together. Its size is a compromise: a larger one has less padding, and a
+  // smaller one is handed on sooner.
+  const std::size_t batch = std::max<std::size_t>(options_.batch, 1), window = 16 * batch;
+  CountProgress progress(options_.command, "lines");
+  for (std::size_t begin = 0; begin < lines.size() && !stop_requested(); begin += window) {
+    const std::size_t end = std::min(lines.size(), begin + window);
+    std::vector<std::size_t> order;
+    for (std::size_t i = begin; i < end; ++i) {
+      if (!sources[i].empty()) order.push_back(i);
+    }
+    std::ranges::stable_sort(order, {}, [&](std::size_t i) { return sources[i].size(); });
+    std::vector<std::vector<train::Translation>> texts(end - begin, std::vector<train::Translation>(1));
+    const std::size_t batches = (order.size() + batch - 1) / batch;
+    // The longest begin, so that no thread is left with them at the end.
+    default_executor().parallel_for(static_cast<std::int64_t>(batches), [&](std::int64_t unit, int) {
+      const std::size_t first = (batches - 1 - static_cast<std::size_t>(unit)) * batch;
+      const std::span<const std::size_t> own =
+          std::span(order).subspan(first, std::min(batch, order.size() - first));
+      std::vector<Ids> of_batch;
+      for (const std::size_t i : own) of_batch.push_back(sources[i]);
+      const auto found = models::beam_search(*model_, of_batch, beams_);
+      for (std::size_t i = 0; i < own.size(); ++i)
+        texts[own[i] - begin] = described(prefix_ + lines[own[i]], found[i]);
+    });
+    if (stop_requested()) return;
+    progress.clear();
+    for (std::size_t i = begin; i < end; ++i) use(i, texts[i - begin]);
+    progress.show(static_cast<std::int64_t>(end), std::ssize(lines));
+  }
+}
+
+std::string alignment_text(const train::Translation& translation, bool hard) {
+  const text::AlignmentWeights& weights = translation.weights;
+  if (weights.weights.empty()) return {};
+  if (hard) return text::to_pharaoh(train::hard_alignment(translation));
+  std::string result;
+  for (std::size_t row = 0; row < weights.target_len; ++row) {
+    if (row > 0) result += ' ';
+    for (std::size_t column = 0; column < weights.source_len; ++column) {
+      result += fmt::format("{}{:.4f}", column > 0 ? "," : "", weights.at(row, column));
+    }
+  }
+  return result;
+}
+
+namespace {
+
+void print_json(const TextOutput& how, std::size_t number, const std::vector<train::Translation>& texts,
+                std::ostream& out) {
+  using nlohmann::ordered_json;
+  ordered_json list = ordered_json::array();
+  for (const train::Translation& t : texts) {
+    list.push_back({{"text", t.text}, {"score", t.score}, {"log_probability", t.log_probability}});
+    if (!how.alignment.empty()) list.back()["alignment"] = alignment_text(t, how.alignment == "hard");
+  }
+  const ordered_json object{{"line", number + 1}, {"texts", list}};
+  out << object.dump(-1, ' ', false, ordered_json::error_handler_t::replace) << '\n';
+}
+
+}  // namespace
+
+void print_texts(const TextOutput& how, std::size_t number, const std::vector<train::Translation>& texts,
+                 std::ostream& out) {
+  if (how.json) return print_json(how, number, texts, out);
+  for (const train::Translation& t : texts) {
+    // A line stays a line, whatever the model writes.
+    std::string text = t.text;
+    std::ranges::replace_if(
+        text, [](char c) { return c == '\n' || c == '\r'; }, ' ');
+    out << (how.n_best > 1 ? fmt::format("{} ||| {} ||| {:.4f}", number, text, t.score) : text);
+    if (!how.alignment.empty()) out << " ||| " << alignment_text(t, how.alignment == "hard");
+    out << '\n';
+    if (how.show && t.weights.target_len > 0)
+      out << inspect::draw_terminal({t.target_words, t.source_words, t.weights.weights}) << '\n';
+  }
 }
 
 }  // namespace fovea::cli

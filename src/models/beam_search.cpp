@@ -1,219 +1,242 @@
 #include "fovea/models/beam_search.h"
 
 #include <algorithm>
-#include <cmath>
-#include <limits>
+#include <list>
 #include <utility>
 
+#include "models/beams.h"
 #include "models/sampling.h"
 
 namespace fovea::models {
 namespace {
 
-void check(const BeamOptions& options) {
-  const auto refuse = [](const char* option, const char* expected, const std::string& got) {
-    throw InvalidArgument("beam_search", std::string("options.") + option, expected, got);
-  };
-  if (options.beams < 1 || options.beams > 1024)
-    refuse("beams", "from 1 to 1024", std::to_string(options.beams));
-  if (!std::isfinite(options.length_penalty))
-    refuse("length_penalty", "a finite number", std::to_string(options.length_penalty));
+std::vector<BeamText> texts_of(Beams& beams) {
+  std::vector<BeamText> texts;
+  for (EndedBeam& ended : beams.ended()) texts.push_back(std::move(ended.text));
+  return texts;
 }
 
-struct Open {
-  Sequence sequence;
-  std::vector<std::int32_t> unread;  ///< at the beginning the end of the prompt, later one id
-  std::vector<std::int32_t> ids;
-  std::vector<double> log_probabilities;  ///< of each id, before the penalty
-  double log_probability = 0.0;
+// -- language models: each open text has a sequence of the cache
+
+struct Searched {
+  std::size_t number;
+  Beams beams;
+  std::vector<Sequence> sequences;
+  std::vector<std::vector<std::int32_t>> unread;  ///< at first the end of the prompt, later one id each
+  std::int64_t bytes = 0;
+  bool at_prompt = true;
 };
 
-/// A way to go on: an open text and its next id.
-struct Candidate {
-  std::size_t open = 0;
-  std::int32_t id = 0;
-  double log_probability = 0.0;
-  double of_id = 0.0;  ///< the id's own log-probability, before the penalty
-  bool ends = false;
-};
-
-class Search {
+class Searches {
  public:
-  Search(LanguageModel& model, KvCache& cache, std::span<const std::int32_t> prompt,
-         const BeamOptions& options)
-      : model_(model), cache_(cache), prompt_(prompt), options_(options) {}
+  Searches(LanguageModel& model, KvCache& cache, std::span<const BeamRequest> requests, const BeamsDone& done,
+           const BeamsTogether& together)
+      : model_(model), cache_(cache), requests_(requests), done_(done), together_(together) {}
 
-  std::vector<BeamText> run() {
-    Open& first = open_.emplace_back();
-    first.sequence = cache_.start();
-    const auto last = read_prompt(model_, cache_, first.sequence, prompt_);
-    first.unread.assign(last.begin(), last.end());
-    for (std::int64_t written = 0; written < options_.length && goes_on(); ++written) step(written + 1);
-    return std::move(ended_);
+  void run() {
+    while (!cancelled()) {
+      admit();
+      if (running_.empty()) return;
+      step();
+    }
+    for (auto search = running_.begin(); search != running_.end();) search = end_of(search);
   }
 
  private:
-  bool goes_on() const {
-    const bool full = std::ssize(ended_) == options_.beams;
-    return !open_.empty() && improvable_ && !(full && options_.early_stopping == EarlyStopping::on) &&
-           !(options_.cancelled && options_.cancelled());
+  bool cancelled() const {
+    return std::ranges::any_of(running_, [&](const Searched& search) {
+      const auto& asked = requests_[search.number].options.cancelled;
+      return asked && asked();
+    });
   }
 
-  void step(std::int64_t length) {
-    std::vector<Candidate> candidates = best_candidates();
-    for (Candidate& candidate : candidates) candidate.ends = length == options_.length || ends(candidate);
-    end_texts(candidates, length);
-    go_on_with(candidates);
-    if (open_.empty()) return;
-    const bool hopes = options_.early_stopping == EarlyStopping::never && options_.length_penalty > 0.0;
-    const double best = score(open_.front().log_probability, hopes ? options_.length : length);
-    improvable_ = improvable_ && (std::ssize(ended_) < options_.beams || best > ended_.back().score);
+  // Of a whole search: each text may share nothing with another but the prompt's pages.
+  std::int64_t bytes_of(const BeamRequest& request) const {
+    return cache_.bytes_for(std::ssize(request.prompt) + request.options.length) * request.options.beams;
   }
 
-  double score(double log_probability, std::int64_t length) const {
-    return log_probability / std::pow(static_cast<double>(length), options_.length_penalty);
+  // Requests are started in their order. One that is alone is always started, whatever it takes.
+  void admit() {
+    for (; next_ < requests_.size(); ++next_) {
+      const BeamRequest& request = requests_[next_];
+      const std::int64_t bytes = bytes_of(request);
+      if (!running_.empty() &&
+          (rows_ + request.options.beams > together_.rows || bytes > together_.limit_bytes - promised_))
+        return;
+      Searched& search =
+          running_.emplace_back(Searched{next_, Beams(request.prompt, request.options), {}, {}, bytes, true});
+      search.sequences.push_back(cache_.start());
+      const auto last = read_prompt(model_, cache_, search.sequences[0], request.prompt);
+      search.unread.emplace_back(last.begin(), last.end());
+      rows_ += request.options.beams;
+      promised_ += bytes;
+    }
   }
 
-  // So many that `beams` of them go on even if each of the best ends with some stop id.
-  std::vector<Candidate> best_candidates() {
-    const auto most =
-        static_cast<std::size_t>(options_.beams * std::max<std::int64_t>(2, 1 + std::ssize(options_.stop)));
+  void step() {
     std::vector<LanguageModel::Next> next;
-    for (Open& text : open_)
-      next.push_back({.sequence = &text.sequence, .ids = text.unread, .known = text.ids.empty()});
+    for (Searched& search : running_) {
+      for (std::size_t i = 0; i < search.sequences.size(); ++i) {
+        const std::span<const std::int32_t> ids = search.unread[i];
+        next.push_back({.sequence = &search.sequences[i], .ids = ids, .known = search.at_prompt});
+      }
+    }
     const nn::Var rows = model_.extend(next, cache_);
     const std::int64_t dim = rows.size(2);
-    Tensor last(DType::f32, {std::ssize(open_), dim});
-    std::int64_t end = 0;
-    for (std::size_t i = 0; i < open_.size(); ++i) {
-      end += std::ssize(open_[i].unread);
-      std::copy_n(rows.value().data<float>() + (end - 1) * dim, dim,
-                  last.data<float>() + static_cast<std::int64_t>(i) * dim);
+    Tensor last(DType::f32, {std::ssize(next), dim});
+    std::int64_t end = 0, at = 0;
+    for (const LanguageModel::Next& read : next) {
+      end += std::ssize(read.ids);
+      std::copy_n(rows.value().data<float>() + (end - 1) * dim, dim, last.data<float>() + at++ * dim);
     }
-    const Tensor log_probabilities = model_.log_probabilities(last);
-    std::vector<Candidate> candidates;
-    for (std::size_t i = 0; i < open_.size(); ++i) {
-      float* row = const_cast<float*>(log_probabilities.data<float>()) +
-                   static_cast<std::int64_t>(i) * log_probabilities.size(1);
-      const std::span<float> of_text(row, static_cast<std::size_t>(log_probabilities.size(1)));
-      if (options_.repetition_penalty == 1.0) {
-        add_best(i, of_text, of_text, most, candidates);
-        continue;
-      }
-      const std::vector<float> unchanged(of_text.begin(), of_text.end());
-      penalize(open_[i], of_text);
-      add_best(i, of_text, unchanged, most, candidates);
+    const Tensor logits = model_.logits(last);
+    std::int64_t row = 0;
+    for (auto search = running_.begin(); search != running_.end();) {
+      const auto open = static_cast<std::int64_t>(search->sequences.size());
+      go_on(*search, search->beams.take(logits.data<float>() + row * logits.size(1), logits.size(1), row));
+      row += open;
+      search = search->beams.open() > 0 ? std::next(search) : end_of(search);
     }
-    keep_best(candidates, most);
-    return candidates;
   }
 
-  void penalize(const Open& text, std::span<float> row) const {
-    std::vector<std::int32_t> present(prompt_.begin(), prompt_.end());
-    present.insert(present.end(), text.ids.begin(), text.ids.end());
-    std::ranges::sort(present);
-    present.erase(std::unique(present.begin(), present.end()), present.end());
-    for (const std::int32_t id : present)
-      row[static_cast<std::size_t>(id)] *= static_cast<float>(options_.repetition_penalty);
-  }
-
-  static bool before(const Candidate& a, const Candidate& b) {
-    if (a.log_probability != b.log_probability) return a.log_probability > b.log_probability;
-    return std::pair(a.open, a.id) < std::pair(b.open, b.id);
-  }
-  static void keep_best(std::vector<Candidate>& candidates, std::size_t most) {
-    const std::size_t kept = std::min(most, candidates.size());
-    std::partial_sort(candidates.begin(), candidates.begin() + static_cast<std::ptrdiff_t>(kept),
-                      candidates.end(), before);
-    candidates.resize(kept);
-  }
-
-  // The best ids of one text. A row of the vocabulary is scanned once; only what may be among the best is
-  // kept. `unchanged` is the row before the penalty.
-  void add_best(std::size_t open, std::span<const float> row, std::span<const float> unchanged,
-                std::size_t most, std::vector<Candidate>& candidates) const {
-    std::vector<Candidate> best;
-    double least = -std::numeric_limits<double>::infinity();
-    for (std::size_t id = 0; id < row.size(); ++id) {
-      const double sum = open_[open].log_probability + row[id];
-      if (std::isnan(sum) || sum == -std::numeric_limits<double>::infinity()) continue;
-      if (best.size() >= most && sum < least) continue;
-      best.push_back({.open = open,
-                      .id = static_cast<std::int32_t>(id),
-                      .log_probability = sum,
-                      .of_id = unchanged[id]});
-      if (best.size() < 2 * most) continue;
-      keep_best(best, most);
-      least = best.back().log_probability;
+  void go_on(Searched& search, const std::vector<BeamStep>& steps) {
+    std::vector<Sequence> sequences;
+    search.unread.clear();
+    search.at_prompt = false;
+    for (const BeamStep& step : steps) {
+      sequences.push_back(cache_.fork(search.sequences[step.parent]));
+      search.unread.push_back({step.id});
     }
-    keep_best(best, most);
-    candidates.insert(candidates.end(), best.begin(), best.end());
+    search.sequences = std::move(sequences);
   }
 
-  bool ends(const Candidate& candidate) const {
-    if (std::ranges::find(options_.stop, candidate.id) != options_.stop.end()) return true;
-    if (!options_.ends) return false;
-    std::vector<std::int32_t> ids = open_[candidate.open].ids;
-    ids.push_back(candidate.id);
-    return options_.ends(ids);
-  }
-
-  // Only the best `beams` candidates may end: a worse one that ends is beaten by one that goes on.
-  void end_texts(const std::vector<Candidate>& candidates, std::int64_t length) {
-    const std::size_t most = std::min(candidates.size(), static_cast<std::size_t>(options_.beams));
-    for (std::size_t i = 0; i < most; ++i) {
-      const Candidate& candidate = candidates[i];
-      if (!candidate.ends) continue;
-      const Open& from = open_[candidate.open];
-      BeamText text{.ids = from.ids,
-                    .log_probabilities = from.log_probabilities,
-                    .log_probability = candidate.log_probability,
-                    .score = score(candidate.log_probability, length)};
-      text.ids.push_back(candidate.id);
-      text.log_probabilities.push_back(candidate.of_id);
-      const auto place =
-          std::ranges::find_if(ended_, [&](const BeamText& other) { return text.score > other.score; });
-      ended_.insert(place, std::move(text));
-    }
-    if (std::ssize(ended_) > options_.beams) ended_.resize(static_cast<std::size_t>(options_.beams));
-  }
-
-  void go_on_with(const std::vector<Candidate>& candidates) {
-    std::vector<Open> next;
-    for (const Candidate& candidate : candidates) {
-      if (candidate.ends) continue;
-      if (std::ssize(next) == options_.beams) break;
-      const Open& from = open_[candidate.open];
-      Open& text = next.emplace_back();
-      text.sequence = cache_.fork(from.sequence);
-      text.unread = {candidate.id};
-      text.ids = from.ids;
-      text.ids.push_back(candidate.id);
-      text.log_probabilities = from.log_probabilities;
-      text.log_probabilities.push_back(candidate.of_id);
-      text.log_probability = candidate.log_probability;
-    }
-    open_ = std::move(next);
+  std::list<Searched>::iterator end_of(std::list<Searched>::iterator search) {
+    rows_ -= requests_[search->number].options.beams;
+    promised_ -= search->bytes;
+    const std::size_t number = search->number;
+    std::vector<BeamText> texts = texts_of(search->beams);
+    const auto next = running_.erase(search);
+    done_(number, std::move(texts));
+    return next;
   }
 
   LanguageModel& model_;
   KvCache& cache_;
-  std::span<const std::int32_t> prompt_;
-  const BeamOptions& options_;
-  std::vector<Open> open_;       // best first
-  std::vector<BeamText> ended_;  // best first
-  bool improvable_ = true;
+  std::span<const BeamRequest> requests_;
+  const BeamsDone& done_;
+  const BeamsTogether& together_;
+  std::size_t next_ = 0;
+  std::list<Searched> running_;
+  std::int64_t rows_ = 0, promised_ = 0;
+};
+
+// -- translators: each open text has a row of the decoder's state
+
+class TranslatorSearches {
+ public:
+  TranslatorSearches(SequenceToSequence& model, const std::vector<std::vector<std::int32_t>>& sources,
+                     const TranslatorBeams& options)
+      : sources_(sources), start_(options.start), model_(model) {
+    const Batch batch = make_batch(sources, {}, 0, 0, SourceEnd::as_given);
+    state_ = model.start(batch.source, batch.source_len, batch.source_lengths);
+    searches_.reserve(sources.size());
+    each_.reserve(sources.size());
+    for (std::size_t i = 0; i < sources.size(); ++i) {
+      BeamOptions& search = each_.emplace_back(options.search);
+      if (options.length_of) search.length = options.length_of(std::ssize(sources[i]));
+      searches_.emplace_back(std::span(&start_, 1), search);
+    }
+  }
+
+  std::vector<std::vector<BeamText>> run() {
+    std::vector<std::int32_t> previous(sources_.size(), start_);
+    while (!previous.empty() && !cancelled()) {
+      const nn::Var hidden = model_.advance(*state_, previous);
+      past_.push_back(state_->alignment);
+      previous = step(model_.logits(hidden));
+    }
+    std::vector<std::vector<BeamText>> texts;
+    for (std::size_t i = 0; i < searches_.size(); ++i) {
+      for (EndedBeam& ended : searches_[i].ended()) trace(sources_[i].size(), ended);
+      texts.push_back(texts_of(searches_[i]));
+    }
+    return texts;
+  }
+
+ private:
+  bool cancelled() const { return each_.front().cancelled && each_.front().cancelled(); }
+
+  // The ids that the open texts read next. Rows of the state follow them.
+  std::vector<std::int32_t> step(const Tensor& logits) {
+    std::vector<std::int32_t> previous;
+    std::vector<std::int64_t> index;
+    std::int64_t row = 0;
+    for (Beams& search : searches_) {
+      const auto open = static_cast<std::int64_t>(search.open());
+      if (open == 0) continue;
+      for (const BeamStep& next :
+           search.take(logits.data<float>() + row * logits.size(1), logits.size(1), row)) {
+        index.push_back(row + static_cast<std::int64_t>(next.parent));
+        previous.push_back(next.id);
+      }
+      row += open;
+    }
+    if (!previous.empty()) state_->reorder(index);
+    return previous;
+  }
+
+  // The weights that wrote each id.
+  void trace(std::size_t source, EndedBeam& ended) const {
+    for (std::size_t step = 0; step < ended.rows.size() && past_[step]; ++step) {
+      const float* from = past_[step].data<float>() + ended.rows[step] * past_[step].size(1);
+      ended.text.alignment.emplace_back(from, from + source);
+    }
+  }
+
+  const std::vector<std::vector<std::int32_t>>& sources_;
+  std::int32_t start_;
+  SequenceToSequence& model_;
+  std::unique_ptr<DecoderState> state_;
+  std::vector<BeamOptions> each_;  // never grows once a search refers to it
+  std::vector<Beams> searches_;
+  std::vector<Tensor> past_;
 };
 
 }  // namespace
 
+void beam_search(LanguageModel& model, KvCache& cache, std::span<const BeamRequest> requests,
+                 const BeamsDone& done, const BeamsTogether& together) {
+  for (const BeamRequest& request : requests) {
+    (void)Beams(request.prompt, request.options);
+    check_generation(
+        model, request.prompt,
+        {.repetition_penalty = request.options.repetition_penalty, .length = request.options.length});
+    check_room(model, std::ssize(request.prompt), request.options.length);
+  }
+  Searches(model, cache, requests, done, together).run();
+}
+
 std::vector<BeamText> beam_search(LanguageModel& model, KvCache& cache, std::span<const std::int32_t> prompt,
                                   const BeamOptions& options) {
-  check(options);
-  check_generation(model, prompt,
-                   {.repetition_penalty = options.repetition_penalty, .length = options.length});
-  check_room(model, std::ssize(prompt), options.length);
-  return Search(model, cache, prompt, options).run();
+  std::vector<BeamText> texts;
+  const BeamRequest request{{prompt.begin(), prompt.end()}, options};
+  beam_search(model, cache, {&request, 1},
+              [&](std::size_t, std::vector<BeamText> found) { texts = std::move(found); });
+  return texts;
+}
+
+std::vector<std::vector<BeamText>> beam_search(SequenceToSequence& model,
+                                               const std::vector<std::vector<std::int32_t>>& sources,
+                                               const TranslatorBeams& options) {
+  for (const auto& source : sources) {
+    if (source.empty())
+      throw InvalidArgument("beam_search", "sources", "at least one token in each source", "an empty source");
+  }
+  if (options.start < 0 || options.start >= model.vocabulary())
+    throw InvalidArgument("beam_search", "options.start", "an id below " + std::to_string(model.vocabulary()),
+                          std::to_string(options.start));
+  if (sources.empty()) return {};
+  return TranslatorSearches(model, sources, options).run();
 }
 
 }  // namespace fovea::models

@@ -218,10 +218,14 @@ void write_next(std::span<const float> logits, std::span<const std::int32_t> rea
   std::copy(logits.begin(), logits.end(), own.data<float>());
   autograd::log_softmax_rows(own);
   const std::span<const float> log_probabilities(own.data<float>(), logits.size());
-  const std::int32_t id =
-      options.repetition_penalty == 1.0
-          ? sample(log_probabilities, options, uniform)
-          : sample(penalized(logits, read, written, options.repetition_penalty), options, uniform);
+  std::int32_t id = 0;
+  if (options.repetition_penalty == 1.0 && options.rules.empty()) {
+    id = sample(log_probabilities, options, uniform);
+  } else {
+    std::vector<float> ruled = penalized(logits, read, written, options.repetition_penalty);
+    apply(options.rules, {read, written.ids, options.length}, ruled);
+    id = sample(ruled, options, uniform);
+  }
   written.ids.push_back(id);
   written.log_probabilities.push_back(log_probabilities[static_cast<std::size_t>(id)]);
 }
@@ -278,7 +282,7 @@ Generated generate_until(LanguageModel& model, KvCache& cache, Sequence& sequenc
   if (options.length == 0) return written;
   check_room(model, cache.length(sequence) + std::ssize(prompt), options.length);
   std::vector<std::int32_t> read;
-  if (options.repetition_penalty != 1.0) read = cache.ids(sequence);
+  if (options.repetition_penalty != 1.0 || !options.rules.empty()) read = cache.ids(sequence);
   read.insert(read.end(), prompt.begin(), prompt.end());
   const auto last = read_prompt(model, cache, sequence, prompt);
   Tensor row = last_row(model.extend(last, cache, sequence));

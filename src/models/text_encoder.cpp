@@ -28,22 +28,54 @@ TextEncoder::TextEncoder(const TextEncoderSpec& spec, nn::ParameterSet::Source s
     output_bias_ = &parameters_->constant("head.output.bias", {spec.head->outputs}, 0.0f);
 }
 
+namespace {
+
+// Rows of a packed batch whose positions follow each other: where they start, and the first position.
+struct Runs {
+  std::vector<std::int64_t> starts{0}, first;
+
+  void add(std::int64_t rows, std::int64_t position) {
+    if (rows == 0) return;
+    starts.push_back(starts.back() + rows);
+    first.push_back(position);
+  }
+};
+
+// transformers' create_position_ids_from_input_ids: padding has the row before the first position's, and what
+// follows it counts on as if it were not there.
+void add_runs(std::span<const std::int32_t> ids, std::optional<std::int64_t> pad_id, Runs& runs) {
+  std::int64_t position = 0, rows = 0;
+  for (const std::int32_t id : ids) {
+    if (!pad_id || id != *pad_id) {
+      ++rows;
+      continue;
+    }
+    runs.add(rows, position);
+    runs.add(1, -1);
+    position += std::exchange(rows, 0);
+  }
+  runs.add(rows, position);
+}
+
+}  // namespace
+
 nn::Var TextEncoder::hidden(nn::Context& context, std::span<const std::vector<std::int32_t>> sequences,
-                            std::span<const std::int32_t> types) const {
+                            std::span<const std::int32_t> types,
+                            const std::function<Tensor*(std::string_view, std::size_t)>& weights) const {
   const auto refuse = [](const char* argument, std::string expected, std::string got) {
     throw InvalidArgument("TextEncoder::hidden", argument, std::move(expected), std::move(got));
   };
   if (sequences.empty()) refuse("sequences", "at least one", "none");
+  if (weights && sequences.size() > 1)
+    refuse("sequences", "one alone, whose weights are given", std::to_string(sequences.size()));
   std::vector<std::int32_t> ids;
   std::vector<std::int64_t> starts{0};
+  Runs runs;
   for (const std::vector<std::int32_t>& sequence : sequences) {
     if (sequence.empty()) refuse("sequences", "at least one id in each", "none");
-    for (const std::int32_t id : sequence) {
-      if (spec_.pad_id && id == *spec_.pad_id)
-        refuse("sequences", "ids other than the padding, which has no position", std::to_string(id));
-    }
     ids.insert(ids.end(), sequence.begin(), sequence.end());
     starts.push_back(std::ssize(ids));
+    add_runs(sequence, spec_.pad_id, runs);
   }
   if (!types.empty() && types.size() != ids.size())
     refuse("types", "one for each of " + std::to_string(ids.size()) + " ids", std::to_string(types.size()));
@@ -54,8 +86,8 @@ nn::Var TextEncoder::hidden(nn::Context& context, std::span<const std::vector<st
   } else if (!types.empty()) {
     refuse("types", "none: the model has no table of them", std::to_string(types.size()));
   }
-  const std::vector<std::int64_t> first(sequences.size(), 0);
-  rows = stack_.enter(context, reshape(rows, {1, std::ssize(ids), spec_.stack.dim}), starts, first);
+  rows = stack_.enter(context, reshape(rows, {1, std::ssize(ids), spec_.stack.dim}), runs.starts, runs.first);
+  if (weights) return stack_(context, rows, {.mask = spec_.mask, .weights = weights});
   return stack_(context, rows, {.mask = spec_.mask, .starts = starts});
 }
 

@@ -291,9 +291,11 @@ Var TransformerStack::enter_at(Context& context, const Var& x,
     std::vector<std::int32_t> ids;
     for (std::int64_t b = 0; b < x.size(0); ++b) {
       for (const std::int64_t position : positions) {
-        if (position < 0 || position >= learned->count)
+        // Rows before that of position 0 belong to ids that are not counted (RoBERTa's padding).
+        if (position < -learned->first_row || position >= learned->count)
           throw InvalidArgument("TransformerStack::enter", "first",
-                                "positions in [0, " + std::to_string(learned->count) + ")",
+                                "positions in [" + std::to_string(-learned->first_row) + ", " +
+                                    std::to_string(learned->count) + ")",
                                 std::to_string(position));
         ids.push_back(static_cast<std::int32_t>(learned->first_row + position));
       }

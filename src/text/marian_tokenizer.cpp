@@ -32,8 +32,6 @@ struct MarianTokenizer::Impl {
         where{(folder / "vocab.json").string(), ""},
         vocab({where.file, text, files::JsonScanner::Position::byte}, where) {
     load(source, folder / "source.spm");
-    // Its pieces are joined without it, but a folder that lacks it or has another file there is damaged.
-    sentencepiece::SentencePieceProcessor target;
     load(target, folder / "target.spm");
     end = id_of(kEnd);
     unknown = id_of(kUnknown);
@@ -47,7 +45,7 @@ struct MarianTokenizer::Impl {
   std::string text;  // the vocabulary's pieces are views into it
   pipeline::Where where;
   pipeline::Vocab vocab;
-  sentencepiece::SentencePieceProcessor source;
+  sentencepiece::SentencePieceProcessor source, target;
   std::int32_t end = 0, unknown = 0;
 };
 
@@ -68,23 +66,51 @@ MarianTokenizer MarianTokenizer::read(const std::filesystem::path& folder) {
   return MarianTokenizer(std::make_unique<Impl>(folder));
 }
 
-std::vector<std::int32_t> MarianTokenizer::encode(std::string_view text) const {
+namespace {
+
+void check_text(const char* function, std::string_view text) {
   if (const std::size_t bad = find_invalid_utf8(text); bad != std::string_view::npos)
-    throw InvalidArgument("MarianTokenizer::encode", "text", "UTF-8",
-                          "an invalid byte at offset " + std::to_string(bad));
+    throw InvalidArgument(function, "text", "UTF-8", "an invalid byte at offset " + std::to_string(bad));
+}
+
+std::vector<std::string> pieces_of(const sentencepiece::SentencePieceProcessor& processor,
+                                   const char* function, std::string_view text) {
   std::vector<std::string> pieces;
+  const auto status = processor.Encode(text, &pieces);
+  if (!status.ok()) throw Error(std::string(function) + ": " + status.ToString());
+  return pieces;
+}
+
+}  // namespace
+
+std::vector<std::int32_t> MarianTokenizer::encode(std::string_view text) const {
+  constexpr const char* function = "MarianTokenizer::encode";
+  check_text(function, text);
   std::string code;
   if (const std::size_t end = text.find("<<"); text.starts_with(">>") && end != std::string_view::npos) {
     code = text.substr(0, end + 2);
     text.remove_prefix(end + 2);
   }
-  const auto status = impl_->source.Encode(text, &pieces);
-  if (!status.ok()) throw Error("MarianTokenizer::encode: " + status.ToString());
   std::vector<std::int32_t> ids;
   if (!code.empty()) ids.push_back(impl_->vocab.id_of(code).value_or(impl_->unknown));
-  for (const std::string& piece : pieces) ids.push_back(impl_->vocab.id_of(piece).value_or(impl_->unknown));
+  for (const std::string& piece : pieces_of(impl_->source, function, text))
+    ids.push_back(impl_->vocab.id_of(piece).value_or(impl_->unknown));
   ids.push_back(impl_->end);
   return ids;
+}
+
+std::vector<std::int32_t> MarianTokenizer::encode_target(std::string_view text) const {
+  constexpr const char* function = "MarianTokenizer::encode_target";
+  check_text(function, text);
+  std::vector<std::int32_t> ids;
+  for (const std::string& piece : pieces_of(impl_->target, function, text))
+    ids.push_back(impl_->vocab.id_of(piece).value_or(impl_->unknown));
+  ids.push_back(impl_->end);
+  return ids;
+}
+
+std::string MarianTokenizer::token(std::int32_t id) const {
+  return std::string(impl_->vocab.token(id).value_or(""));
 }
 
 std::string MarianTokenizer::decode(std::span<const std::int32_t> ids) const {

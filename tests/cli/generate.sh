@@ -233,7 +233,45 @@ import json, sys
 beams, scored = (json.load(open(name)) for name in sys.argv[1:])
 assert abs(beams["log_probability"] - sum(scored["log_probabilities"][-len(beams["ids"]):])) < 1e-4
 END
-refused 'nothing beside --input' --input prompts.jsonl --beam-size 2 --greedy
+
+# Many texts by beams are those of each alone, in the order of the lines.
+cat >many.jsonl <<'END'
+{"prompt": "the cat", "length": 9, "id": "a"}
+{"prompt": "the", "length": 4, "repetition_penalty": 1.3}
+{"prompt": "the cat sat on the mat", "length": 7, "stop": ["the"]}
+END
+generate --input many.jsonl --beam-size 3 >many
+for options in '--prompt=the*cat --length 9' '--prompt=the --length 4 --repetition-penalty 1.3' '--prompt=the*cat*sat*on*the*mat --length 7 --stop the'; do
+  read -ra words <<<"$options"
+  generate "${words[@]//\*/ }" --beam-size 3 --json
+done >alone
+python3 - many alone <<'END' || fail "many texts by beams: $(cat many alone)"
+import json, sys
+many, alone = ([json.loads(line) for line in open(name)] for name in sys.argv[1:])
+assert [one["id"] for one in many] == ["a", 2, 3]
+for one, other in zip(many, alone):
+    assert all(one[key] == other[key] for key in ("text", "tokens", "finish", "log_probability")), (one, other)
+END
+echo '{"prompt": "a", "top_k": 3}' >wrong.jsonl
+refused '"top_k": expected nothing that draws, because texts are searched by 2 beams' --input wrong.jsonl --beam-size 2
+echo '{"prompt": "a", "length": 0}' >wrong.jsonl
+refused 'at least 1' --input wrong.jsonl --beam-size 2
+
+# The folder says how many beams, and the command line may say another number.
+cp -r model searching
+echo '{"num_beams": 3, "length_penalty": 0.3, "early_stopping": true, "no_repeat_ngram_size": 1, "max_new_tokens": 5}' >searching/generation_config.json
+search() { "$fovea" generate --model searching --prompt 'the cat' --cpu-threads 1 "$@" 2>errors; }
+cmp <(search --json) <(search --beam-size 3 --length-penalty 0.3 --early-stopping on --json) || fail "num_beams of the folder"
+search --json >beams
+python3 -c 'import json; ids = json.load(open("beams"))["ids"]; assert len(ids) == len(set(ids)) == 5, ids' || fail "an id stands twice: $(cat beams)"
+search --temperature 1 --seed 3 >text || fail "a draw from a folder with num_beams: $(cat errors)"
+grep -q 'num_beams = 3 of generation_config.json is not applied: beams are not drawn from' errors || fail "$(cat errors)"
+echo '{"num_beams": 3, "no_repeat_ngram_size": "x"}' >searching/generation_config.json
+if search; then fail "took a no_repeat_ngram_size of a text"; fi
+grep -q 'no_repeat_ngram_size: expected a number' errors || fail "$(cat errors)"
+echo '{"early_stopping": 3}' >searching/generation_config.json
+if search; then fail "took an early_stopping of 3"; fi
+grep -q 'early_stopping: expected true, false or "never", got 3' errors || fail "$(cat errors)"
 
 # What the model computes for ids, and what its folder is.
 printf '5 6 7\n8\n' >ids.txt

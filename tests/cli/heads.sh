@@ -136,6 +136,56 @@ folder $sequence '"id2label": {"0": "bad", "1": "good"}'
 refused 'expected a model with one label' run rank $sequence --query the cat
 refused "argument 'text 2': expected at most the 20 ids that the model reads, or --truncate, got 162" run classify $sequence the "$context"
 [[ $(run classify $sequence --truncate the "$context" | wc -l) == 2 ]] || fail --truncate
+# An argument between brackets is a text, and not a list.
+for text in '[MASK]' '[the cat, [MASK]]' '[MASK] the, cat [MASK]'; do
+  printf '%s\n' "$text" >line
+  cmp <(run fill $masked --json "$text") <(run fill $masked --json --input line) || fail "the argument '$text'"
+done
+cmp <(run classify $sequence --json '[the cat, sat]' 'the cat') <(printf '[the cat, sat]\nthe cat\n' | run classify $sequence --json) ||
+  fail "two arguments, of which one is between brackets"
+mkdir '[odd]'
+cp $sequence/* '[odd]'
+run classify '[odd]' 'the cat' >out || fail "a folder between brackets"
+
+# A text may spell the padding, which has no position of its own in RoBERTa.
+folder Padded
+sed -i 's/"bert"/"roberta"/; s/"Padded"/"RobertaForSequenceClassification"/; s/"vocab_size"/"pad_token_id": 4, "vocab_size"/' Padded/config.json
+"$(dirname "$fovea")/tests/family_model" Padded
+run classify Padded 'the . cat' '.' 'the cat' >out || fail "texts with the padding"
+[[ $(wc -l <out) == 3 ]] || fail "three texts, got $(cat out)"
+
+# Every head of every layer as maps over tokens or words; rows are distributions.
+"$fovea" inspect --model $sequence --source 'The cats sat.' --json >maps
+"$fovea" inspect --model $sequence --source 'The cats sat.' --json --over words >words
+python3 - maps words <<'END' || fail "inspect: $(cat maps)"
+import json, sys
+tokens, words = (json.load(open(name))["maps"] for name in sys.argv[1:])
+assert [one["name"] for one in tokens] == ["encoder.self layer 1", "encoder.self layer 2"]
+assert tokens[0]["queries"] == tokens[0]["keys"] == ["[CLS]", "The", "cat", "##s", "sat", ".", "[SEP]"], tokens[0]["keys"]
+assert words[0]["queries"] == ["[CLS]", "The", "cats", "sat", ".", "[SEP]"], words[0]["queries"]
+for maps in (tokens, words):
+    for one in maps:
+        assert one["heads"] == len(one["weights"]) == 2
+        assert all(abs(sum(row) - 1) < 1e-5 for head in one["weights"] for row in head)
+END
+"$fovea" inspect --model $sequence --source 'The cats sat.' --html page.html --picture maps.svg --graph graph.svg --word cats >out
+grep -q 'what “cats” attends to' graph.svg && grep -q 'encoder.self layer 2' maps.svg && [[ $(head -c 4 page.html) == '<!DO' ]] || fail "pictures"
+weights() { python3 -c 'import json, sys; print([one["weights"] for one in json.load(open(sys.argv[1]))["maps"]])' "$1"; }
+"$fovea" inspect --model $sequence --source-ids '5 1 2 3 8 4 6' --json >numbers
+[[ $(weights maps) == "$(weights numbers)" ]] || fail "ids in the place of a text"
+refused 'the model reads one text' "$fovea" inspect --model $sequence --source a --target b --json
+refused 'one of them, got both' "$fovea" inspect --model $sequence --source a --source-ids 1 --json
+refused 'at least one of them' "$fovea" inspect --model $sequence --source 'the cat'
+refused '[0, 9)' "$fovea" inspect --model $sequence --source-ids '1 9' --json
+
+# `convert` says why a model is refused, and leaves no folder behind.
+cp -r $sequence unknown
+sed -i 's/"bert"/"gpt_neox"/' unknown/config.json
+refused 'gpt_neox' "$fovea" convert --model unknown --output converted
+sed -i 's/"gpt_neox"/"bert", "novelty": 3/' unknown/config.json
+refused 'novelty' "$fovea" convert --model unknown --output converted
+[[ ! -e converted ]] || fail "a folder of a model that was refused"
+
 refused "argument '--input': expected nothing beside texts as arguments" run classify $sequence --input texts the
 rm $sequence/tokenizer.json
 refused 'tokenizer.json' run classify $sequence the

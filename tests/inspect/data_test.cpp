@@ -107,5 +107,48 @@ TEST(AttendedBy, MeanOverTheHeadsOfOneRow) {
   EXPECT_THROW(attended_by(weights.reshape({4, 3, 4}), 0, 0, 1), InvalidArgument);
 }
 
+// Two heads, two queries, three keys.
+AttentionMap tokens_map() {
+  return {.name = "layer \"1\"",
+          .layer = 0,
+          .query_tokens = {"a", "b"},
+          .key_tokens = {"a", "b", "c"},
+          .heads = 2,
+          .weights = {0.5f, 0.25f, 0.25f, 0.0f, 1.0f, 0.0f, 0.125f, 0.125f, 0.75f, 0.1f, 0.2f, 0.7f}};
+}
+
+TEST(Tokens, WordsHaveTheSumOfTheirKeysAndTheMeanOfTheirQueries) {
+  const TokenGroups queries{{0, 0}, {"ab"}}, keys{{0, 0, 1}, {"ab", "c"}};
+  const AttentionMap merged = merge_tokens(tokens_map(), queries, keys);
+  EXPECT_EQ(merged.query_tokens, queries.labels);
+  EXPECT_EQ(merged.key_tokens, keys.labels);
+  ASSERT_EQ(merged.weights.size(), 4u);
+  const float expected[] = {0.875f, 0.125f, 0.275f, 0.725f};
+  for (std::size_t i = 0; i < 4; ++i) EXPECT_NEAR(merged.weights[i], expected[i], 1e-6) << i;
+  const TokenGroups each{{0, 1}, {"a", "b"}}, all{{0, 1, 2}, {"a", "b", "c"}};
+  EXPECT_EQ(merge_tokens(tokens_map(), each, all).weights, tokens_map().weights);
+}
+
+TEST(Tokens, GroupsAreThoseOfTheTokens) {
+  const TokenGroups each{{0, 1}, {"a", "b"}}, keys{{0, 0, 1}, {"ab", "c"}};
+  EXPECT_THROW(merge_tokens(tokens_map(), {{0}, {"a"}}, keys), InvalidArgument);
+  EXPECT_THROW(merge_tokens(tokens_map(), {{1, 2}, {"a", "b", "c"}}, keys), InvalidArgument);
+  EXPECT_THROW(merge_tokens(tokens_map(), {{0, 2}, {"a", "b", "c"}}, keys), InvalidArgument);
+  EXPECT_THROW(merge_tokens(tokens_map(), each, {{0, 1, 0}, {"a", "b"}}), InvalidArgument);
+  EXPECT_THROW(merge_tokens(tokens_map(), each, {{0, 0, 1}, {"ab"}}), InvalidArgument);
+}
+
+TEST(Tokens, AMapIsWrittenAsJson) {
+  AttentionMap map = tokens_map();
+  map.weights[1] = std::nanf("");
+  map.key_tokens[2] = "\xff";
+  EXPECT_EQ(to_json(map),
+            "{\"name\":\"layer \\\"1\\\"\",\"layer\":0,\"heads\":2,\"queries\":[\"a\",\"b\"],"
+            "\"keys\":[\"a\",\"b\",\"\xef\xbf\xbd\"],\"weights\":[[[0.5,null,0.25],[0,1,0]],"
+            "[[0.125,0.125,0.75],[0.1,0.2,0.7]]]}");
+  map.weights.pop_back();
+  EXPECT_THROW(to_json(map), InvalidArgument);
+}
+
 }  // namespace
 }  // namespace fovea::inspect

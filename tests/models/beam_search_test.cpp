@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "fovea/core/error.h"
+#include "fovea/models/transformer.h"
 
 namespace fovea::models {
 namespace {
@@ -97,6 +98,105 @@ TEST(BeamSearch, EndsWhereItIsTold) {
   EXPECT_THROW(search(model, prompt, {.beams = 2, .length_penalty = NAN}), InvalidArgument);
   EXPECT_THROW(search(model, {}, {.beams = 2}), InvalidArgument);
   EXPECT_THROW(search(model, {7}, {.beams = 2}), InvalidArgument);
+}
+
+// Many texts side by side, of which the last starts when others have ended, have the bits of one alone.
+TEST(BeamSearch, ManyAreAsEachAlone) {
+  LanguageModel model = tiny();
+  std::vector<BeamRequest> requests;
+  for (std::int32_t i = 0; i < 5; ++i) {
+    BeamRequest& request = requests.emplace_back();
+    for (std::int32_t k = 0; k < 1 + 40 * i; ++k) request.prompt.push_back((3 * k + i) % 7);
+    request.options = {.beams = 1 + i, .length = 12 - 2 * i, .stop = {3}};
+    request.options.rules.no_repeat_ngram = i % 3;
+  }
+  KvCache cache({.layers = model.cache_layers()});
+  std::vector<std::vector<BeamText>> found(requests.size());
+  std::vector<int> calls(requests.size());
+  beam_search(model, cache, requests,
+              [&](std::size_t number, std::vector<BeamText> texts) {
+                found[number] = std::move(texts);
+                ++calls[number];
+              },
+              {.rows = 6});
+  for (std::size_t i = 0; i < requests.size(); ++i) {
+    EXPECT_EQ(calls[i], 1);
+    const std::vector<BeamText> alone = search(model, requests[i].prompt, requests[i].options);
+    ASSERT_EQ(found[i].size(), alone.size());
+    for (std::size_t n = 0; n < alone.size(); ++n) {
+      EXPECT_EQ(found[i][n].ids, alone[n].ids);
+      EXPECT_EQ(found[i][n].log_probability, alone[n].log_probability);
+    }
+  }
+}
+
+TEST(BeamSearch, FollowsRules) {
+  LanguageModel model = tiny();
+  const Ids prompt{1, 4, 2};
+  BeamOptions options{.beams = 3, .length = 9, .stop = {3}};
+  options.rules = {.no_repeat_ngram = 1, .ends = {3}, .forced_eos = {3}, .suppress = {5}};
+  // One id of seven is suppressed, three stand in the prompt, and no other may stand twice.
+  for (const BeamText& text : search(model, prompt, options)) {
+    Ids sorted = text.ids;
+    std::ranges::sort(sorted);
+    EXPECT_TRUE(std::ranges::adjacent_find(sorted) == sorted.end());
+    for (const std::int32_t id : text.ids) EXPECT_TRUE(id == 0 || id == 3 || id == 6) << id;
+  }
+  options.rules = {.suppress = {0, 1, 2, 3, 4, 5, 6}};
+  EXPECT_THROW(search(model, prompt, options), InvalidArgument);
+}
+
+// Every text of a translator, scored by its own forward.
+void all_translations(SequenceToSequence& model, const Ids& source, Ids& ids, std::int64_t length,
+                      std::vector<BeamText>& texts) {
+  if (std::ssize(ids) == length || (!ids.empty() && ids.back() == 3)) {
+    Batch batch = make_batch({source}, {ids}, 2, 3, SourceEnd::as_given);
+    nn::Context context;
+    const Tensor next = model.log_probabilities(model.hidden(context, batch, nullptr, nullptr));
+    double sum = 0.0;
+    for (std::size_t i = 0; i < ids.size(); ++i)
+      sum += next.data<float>()[static_cast<std::int64_t>(i) * next.size(1) + ids[i]];
+    texts.push_back({.ids = ids, .log_probability = sum, .score = sum / static_cast<double>(ids.size())});
+    return;
+  }
+  for (std::int32_t id = 0; id < model.vocabulary(); ++id) {
+    ids.push_back(id);
+    all_translations(model, source, ids, length, texts);
+    ids.pop_back();
+  }
+}
+
+TEST(BeamSearch, FindsTheBestTranslationInABatch) {
+  const auto model = make_transformer(
+      {.vocabulary = 6, .dim = 8, .feed_forward = 12, .heads = 2, .encoder_layers = 1, .decoder_layers = 2},
+      7);
+  for (const nn::Parameter& parameter : model->parameters().all()) {
+    float* x = const_cast<float*>(parameter.value.data<float>());
+    std::transform(x, x + parameter.value.count(), x, [](float value) { return 2.0f * value; });
+  }
+  const std::vector<Ids> sources{{4, 5, 1, 3}, {5, 3}, {1, 1, 4, 4, 5, 3}};
+  TranslatorBeams options{
+      .search = {.beams = 36, .length = 3, .early_stopping = EarlyStopping::never, .stop = {3}}, .start = 2};
+  const auto found = beam_search(*model, sources, options);
+  for (std::size_t i = 0; i < sources.size(); ++i) {
+    std::vector<BeamText> all;
+    Ids ids;
+    all_translations(*model, sources[i], ids, 3, all);
+    const auto best = std::ranges::max_element(all, {}, &BeamText::score);
+    ASSERT_FALSE(found[i].empty());
+    EXPECT_EQ(found[i][0].ids, best->ids);
+    EXPECT_NEAR(found[i][0].score, best->score, 1e-5);
+    ASSERT_EQ(found[i][0].alignment.size(), found[i][0].ids.size());
+    for (const std::vector<float>& row : found[i][0].alignment) {
+      ASSERT_EQ(row.size(), sources[i].size());
+      double sum = 0.0;
+      for (const float weight : row) sum += weight;
+      EXPECT_NEAR(sum, 1.0, 1e-5);
+    }
+  }
+  EXPECT_THROW(beam_search(*model, {{}}, options), InvalidArgument);
+  options.start = 6;
+  EXPECT_THROW(beam_search(*model, sources, options), InvalidArgument);
 }
 
 }  // namespace

@@ -255,14 +255,28 @@ class Oracle:
         generator = self.torch.Generator().manual_seed(3)
         return [self.torch.randint(first, VOCABULARY, (length,), generator=generator).tolist() for length in (1, 7, 40)]
 
+    def check_weights(self, folder, theirs, ids, target=None):
+        """The maps that `fovea inspect` draws: {the beginning of a map's name: the weights of each layer there, [1, heads, rows, columns]}."""
+        arguments = ["--source-ids", " ".join(map(str, ids))]
+        if target is not None:
+            arguments += ["--target-ids", " ".join(map(str, target))]
+        maps = json.loads(self.run("inspect", "--model", folder, *arguments, "--json"))["maps"]
+        expected = [(name, layer, weights[0]) for name, layers in theirs.items() for layer, weights in enumerate(layers)]
+        assert len(maps) == len(expected), f"{len(maps)} maps, there {len(expected)}"
+        for name, layer, weights in expected:
+            found = [one for one in maps if one["name"].startswith(name) and one["layer"] == layer]
+            assert len(found) == 1, f"{len(found)} maps of {name}, layer {layer + 1}"
+            self.compare(f"weights of {found[0]['name']}", self.numpy.array(found[0]["weights"], dtype="float32"), weights)
+
     def check_rows(self, model, folder, has_logits, first):
         torch, sequences = self.torch, self.sequences(first)
         hidden = self.embed(folder, sequences, "--hidden")
         logits = self.embed(folder, sequences, "--logits") if has_logits else None
         for i, ids in enumerate(sequences):
             with torch.no_grad():
-                result = model(input_ids=torch.tensor([ids]), output_hidden_states=True)
+                result = model(input_ids=torch.tensor([ids]), output_hidden_states=True, output_attentions=True)
             self.compare("hidden states", hidden[i, : len(ids)], result.hidden_states[-1][0])
+            self.check_weights(folder, {"": result.attentions}, ids)
             assert not hidden[i, len(ids):].any(), "rows behind a sequence"
             if has_logits:
                 self.compare("logits", logits[i, : len(ids)], numbers_of(result)[0])
@@ -323,7 +337,9 @@ class Oracle:
         for i, (ids, target) in enumerate(zip(sources, targets)):
             with torch.no_grad():
                 result = model(input_ids=torch.tensor([ids]), decoder_input_ids=torch.tensor([target]),
-                               output_hidden_states=True)
+                               output_hidden_states=True, output_attentions=True)
+            self.check_weights(folder, {"encoder.self": result.encoder_attentions, "decoder.self": result.decoder_attentions,
+                                        "decoder.cross": result.cross_attentions}, ids, [*target[1:], 7])
             hidden = result.decoder_hidden_states[-1][0]
             if getattr(model.config, "scale_decoder_outputs", False):
                 hidden = hidden * model.config.d_model**-0.5
@@ -418,6 +434,17 @@ class Oracle:
     def check_encoder(self, family, name, config, seed):
         model, folder = self.make(family, name, config, seed)
         self.check_rows(model, folder, not name.endswith("Model"), 5)
+        self.check_padding_inside(model, folder)
+
+    def check_padding_inside(self, model, folder):
+        """A text may spell the padding, as "a<pad>b" does. It is read, and in RoBERTa it has no position of its own."""
+        pad = self.transformers.AutoConfig.from_pretrained(folder).pad_token_id
+        sequences = [[7, pad, 9, pad, pad, 12, 20], [pad, 8, 11], [9, 30, pad]]
+        hidden = self.embed(folder, sequences, "--hidden")
+        for ours, ids in zip(hidden, sequences):
+            with self.torch.no_grad():
+                result = model(input_ids=self.torch.tensor([ids]), attention_mask=self.torch.ones(1, len(ids)), output_hidden_states=True)
+            self.compare(f"hidden states of {ids}", ours[: len(ids)], result.hidden_states[-1][0])
 
 
 def cases():

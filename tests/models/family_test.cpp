@@ -12,6 +12,8 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "files/fuzz_count.h"
+#include "files/mutated.h"
 #include "fovea/core/philox.h"
 #include "fovea/files/bytes.h"
 #include "fovea/files/weights.h"
@@ -442,8 +444,9 @@ TEST_P(Families, SurviveAnyConfig) {
       "-1", "0",   "1e308", "null",  "true", "[]",     "{}",         "\"\"",      "99999999999999999999",
       "3",  "0.5", "[1,2]", "false", ",",    "\"x\":", "1073741824", "\"linear\""};
   PhiloxStream random(std::hash<std::string_view>()(GetParam()));
+  const int rounds = files::fuzz_count(300);
   std::int64_t ran = 0;
-  for (int round = 0; round < 300; ++round) {
+  for (int round = 0; round < rounds; ++round) {
     std::string text = good;
     if (round % 3 == 0) {
       text[random.next_below(static_cast<std::uint32_t>(text.size()))] = static_cast<char>(random.next_u32());
@@ -462,7 +465,28 @@ TEST_P(Families, SurviveAnyConfig) {
     ran += loaded(folder).empty();
   }
   EXPECT_GT(ran, 0);
-  EXPECT_LT(ran, 300);
+  EXPECT_LT(ran, rounds);
+}
+
+// The same of the reader alone, with damage of any kind: it reads the text, says what is wrong with it, or
+// refuses it.
+TEST_P(Families, ConfigsAreReadOrRefused) {
+  const std::string good = tiny_config(GetParam()).dump();
+  PhiloxStream random(std::hash<std::string_view>()(GetParam()) + 1);
+  int read = 0, refused = 0;
+  for (int round = 0, rounds = files::fuzz_count(1000); round < rounds; ++round) {
+    try {
+      const FamilyReading reading = read_family(files::mutated(good, random));
+      if (reading.problems.empty()) {
+        EXPECT_FALSE(to_json(reading.config).empty());
+        ++read;
+      }
+    } catch (const Error&) {
+      ++refused;
+    }
+  }
+  EXPECT_GT(read, 0);
+  EXPECT_GT(refused, 0);
 }
 
 INSTANTIATE_TEST_SUITE_P(Table, Families, testing::ValuesIn(families()), [](const auto& info) {

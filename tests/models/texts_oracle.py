@@ -29,9 +29,10 @@ class Oracle:
         self.fovea, self.folder = fovea, Path(folder)
 
     def run(self, *arguments, fails=False):
-        done = subprocess.run([self.fovea, *map(str, arguments)], capture_output=True, text=True, check=False)
-        assert (done.returncode != 0) == fails, f"fovea {' '.join(map(str, arguments))}: {done.stderr}"
-        return done.stderr if fails else done.stdout
+        done = subprocess.run([self.fovea, *map(str, arguments)], capture_output=True, check=False)
+        said, errors = done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace")  # a carriage return stays one
+        assert (done.returncode != 0) == fails, f"fovea {' '.join(map(str, arguments))}: {errors}"
+        return errors if fails else said
 
     def tokenizer(self, kind):
         """A trained tokenizer, as the class of transformers that keeps its pipeline."""
@@ -104,7 +105,9 @@ class Oracle:
             ours = self.run("generate", "--model", folder, text, "--greedy", "--length", 20)
             assert ours == theirs + "\n", f"{text!r}: {ours!r}, there {theirs!r}"
             assert of_many == theirs, f"{text!r} among many: {of_many!r}, there {theirs!r}"
+        self.check_weights_over_tokens(model, folder, tokenizer)
         self.check_beams(model, folder, tokenizer)
+        self.check_beams_of_many(model, folder, tokenizer)
         self.check_stops(model, folder, tokenizer)
         said = json.loads(self.run("show", folder, "--json"))["tokenizer"]
         assert said["type"] == "BPE" and said["size"] == len(tokenizer), said
@@ -130,6 +133,38 @@ class Oracle:
                 while theirs and theirs[-1] == 0 and len(theirs) > len(ours):  # a shorter text is padded
                     theirs.pop()
                 assert ours == theirs, f"{beams} beams, penalty {penalty}, {ending}, {text!r}: {ours}, there {theirs}"
+        (folder / "generation_config.json").unlink()
+
+    def check_beams_of_many(self, model, folder, tokenizer):
+        """num_beams and the rules of generation_config.json, of one text and of many; no option says any of them."""
+        rules = dict(num_beams=4, length_penalty=0.6, early_stopping=True, no_repeat_ngram_size=2, min_new_tokens=4, max_new_tokens=14,
+                     repetition_penalty=1.2, suppress_tokens=[50, 51], begin_suppress_tokens=[60], bad_words_ids=[[70, 71], [72]], forced_eos_token_id=40)
+        config = self.transformers.GenerationConfig(eos_token_id=[2, 40], pad_token_id=0, **rules)
+        config.save_pretrained(folder)
+        theirs = []
+        for text in TEXTS:
+            ids = tokenizer(text, return_tensors="pt").input_ids
+            with self.torch.no_grad():
+                written = model.generate(ids, generation_config=config)
+            theirs.append([int(one) for one in written[0, ids.shape[1]:]])
+        prompts = self.folder / "prompts.jsonl"
+        prompts.write_text("".join(json.dumps({"prompt": text}) + "\n" for text in TEXTS))
+        many = [json.loads(line) for line in self.run("generate", "--model", folder, "--input", prompts).splitlines()]
+        for text, of_many, expected in zip(TEXTS, many, theirs):
+            one = json.loads(self.run("generate", "--model", folder, text, "--json"))
+            assert one["ids"] == expected, f"{text!r}: {one['ids']}, there {expected}"
+            assert of_many["text"] == one["text"] and of_many["tokens"] == one["tokens"] and of_many["finish"] == one["finish"], f"{of_many}, alone {one}"
+            assert abs(of_many["log_probability"] - one["log_probability"]) < 1e-9, f"{of_many}, alone {one}"
+        for rule in ("no_repeat_ngram_size", "bad_words_ids", "suppress_tokens", "begin_suppress_tokens", "min_new_tokens"):
+            changed = {key: value for key, value in rules.items() if key not in (rule, "num_beams")}
+            config = self.transformers.GenerationConfig(eos_token_id=[2, 40], pad_token_id=0, **changed)
+            config.save_pretrained(folder)
+            for text in TEXTS:
+                ids = tokenizer(text, return_tensors="pt").input_ids
+                with self.torch.no_grad():
+                    expected = [int(one) for one in model.generate(ids, generation_config=config)[0, ids.shape[1]:]]
+                ours = json.loads(self.run("generate", "--model", folder, text, "--json"))["ids"]
+                assert ours == expected, f"greedily without {rule}, {text!r}: {ours}, there {expected}"
         (folder / "generation_config.json").unlink()
 
     def check_stops(self, model, folder, tokenizer):
@@ -166,6 +201,97 @@ class Oracle:
                 assert mine == theirs, f"{name}, {text!r}: {mine!r}, there {theirs!r}"
             one = self.run("generate", "--model", folder, TEXTS[0], "--greedy", "--length", 9)
             assert ours[0].startswith(one[:-1].rstrip()), f"{one!r} and {ours[0]!r}"
+
+    def check_summaries(self):
+        """Beams of translators with the rules of generation_config.json and of a task: the same texts, in batches."""
+        torch, tokenizer = self.torch, self.tokenizer("unigram")
+        sizes = dict(d_model=32, encoder_layers=2, decoder_layers=2, encoder_attention_heads=4, decoder_attention_heads=4, encoder_ffn_dim=40,
+                     decoder_ffn_dim=40, init_std=0.2, pad_token_id=0, eos_token_id=1, bos_token_id=2, decoder_start_token_id=1)
+        t5 = dict(d_model=32, d_kv=8, d_ff=56, num_layers=2, num_heads=4, decoder_start_token_id=0)
+        # As facebook/bart-large-cnn has them, and others.
+        cnn = dict(num_beams=4, length_penalty=2.0, early_stopping=True, no_repeat_ngram_size=3, min_length=6, max_length=18, forced_bos_token_id=2,
+                   forced_eos_token_id=1)
+        cases = [("Bart", "BartForConditionalGeneration", sizes, cnn),
+                 ("Bart", "BartForConditionalGeneration", sizes, dict(num_beams=1, repetition_penalty=1.3, no_repeat_ngram_size=3, min_length=6, max_length=18,
+                                                                   forced_bos_token_id=2, forced_eos_token_id=1)),
+                 ("MBart", "MBartForConditionalGeneration", sizes, dict(cnn, early_stopping="never", length_penalty=-0.5, bad_words_ids=[[40], [30, 31]])),
+                 ("T5", "T5ForConditionalGeneration", t5, dict(num_beams=3, early_stopping=False, no_repeat_ngram_size=2, min_new_tokens=5, max_new_tokens=12)),
+                 ("T5", "T5ForConditionalGeneration", t5, dict(num_beams=5, length_penalty=0.0, repetition_penalty=1.4, max_new_tokens=9, num_return_sequences=3))]
+        texts = [*TEXTS, *(line for line in lines()[40:60] if len(tokenizer(line).input_ids) < 200)]
+        for family, name, config, rules in cases:
+            model, folder = self.make(family, name, tokenizer, **config)
+            start, end = model.config.decoder_start_token_id, model.config.eos_token_id
+            said = {key: value for key, value in rules.items() if key != "num_return_sequences"}
+            self.transformers.GenerationConfig(decoder_start_token_id=start, eos_token_id=end, pad_token_id=0, **said).save_pretrained(folder)
+            options = self.transformers.GenerationConfig(decoder_start_token_id=start, eos_token_id=end, pad_token_id=0, **rules)
+            best = rules.get("num_return_sequences", 1)
+            given = self.texts_file(texts)
+            ours = [json.loads(line)["texts"] for command in ("summarize", "translate") for line in
+                    self.run(command, "--model", folder, "--input", given, "--json", "--mini-batch", 3, "--n-best", best).splitlines()]
+            assert ours[: len(texts)] == ours[len(texts):], f"{name}: translate and summarize differ"
+            for text, mine in zip(texts, ours):
+                ids = tokenizer(text, return_tensors="pt").input_ids
+                with torch.no_grad():
+                    written = model.generate(ids, generation_config=options, return_dict_in_generate=True, output_scores=True)
+                theirs = [tokenizer.decode(one, skip_special_tokens=True) for one in written.sequences]
+                assert [one["text"] for one in mine] == theirs, f"{name} {rules}, {text!r}: {mine}, there {theirs}"
+                if rules["num_beams"] > 1:
+                    for one, score in zip(mine, written.sequences_scores.tolist()):
+                        assert abs(one["score"] - score) <= 1e-4 * max(1.0, abs(score)), f"{name}, {text!r}: score {one['score']}, there {score}"
+                    one = json.loads(self.run("generate", "--model", folder, text, "--json"))["ids"]
+                    expected = [int(id) for id in written.sequences[0, 1:]]
+                    assert one == expected[: len(one)] and not any(expected[len(one):]), f"generate, {name}, {text!r}: {one}, there {expected}"
+        self.check_task(model, folder, tokenizer)
+
+    def check_task(self, model, folder, tokenizer):
+        """task_specific_params of config.json: a prefix, and values that count before those of generation_config.json."""
+        config = folder / "config.json"
+        said = json.loads(config.read_text())
+        said["task_specific_params"] = {
+            "summarization": {"prefix": "summarize: ", "num_beams": 4, "early_stopping": True, "length_penalty": 2.0, "max_length": 14, "min_length": 3,
+                              "no_repeat_ngram_size": 3},
+            "translation_en_to_de": {"prefix": "translate English to German: ", "num_beams": 2, "max_length": 11, "early_stopping": True}}
+        config.write_text(json.dumps(said))
+        (folder / "generation_config.json").write_text(json.dumps({"decoder_start_token_id": 0, "eos_token_id": 1, "pad_token_id": 0}))
+        given = self.texts_file()
+        for command, task, arguments in (("summarize", "summarization", ()), ("translate", "translation_en_to_de", ("--task", "translation_en_to_de"))):
+            values = dict(said["task_specific_params"][task])
+            prefix = values.pop("prefix")
+            ours = self.run(command, "--model", folder, "--input", given, *arguments).splitlines()
+            for text, mine in zip(TEXTS, ours):
+                ids = tokenizer(prefix + text, return_tensors="pt").input_ids
+                with self.torch.no_grad():
+                    written = model.generate(ids, generation_config=self.transformers.GenerationConfig(
+                        decoder_start_token_id=0, eos_token_id=1, pad_token_id=0, **values))
+                theirs = tokenizer.decode(written[0], skip_special_tokens=True)
+                assert mine == theirs, f"{task}, {text!r}: {mine!r}, there {theirs!r}"
+        refused = self.run("translate", "--model", folder, "--input", given, "--task", "translation_en_to_xx", fails=True)
+        assert "translation_en_to_de" in refused, refused
+
+    def check_weights_over_tokens(self, model, folder, tokenizer):
+        """`fovea inspect`: the weights of transformers, over tokens that spell the text, and over words."""
+        torch, numpy = self.torch, self.numpy
+        model.set_attn_implementation("eager")
+        for text in TEXTS[:2]:
+            inputs = tokenizer(text, return_tensors="pt", return_offsets_mapping=True)
+            spans = inputs.pop("offset_mapping")[0].tolist()
+            with torch.no_grad():
+                theirs = [layer[0].numpy() for layer in model(**inputs, output_attentions=True).attentions]
+            maps = json.loads(self.run("inspect", "--model", folder, "--source", text, "--json"))["maps"]
+            assert len(maps) == len(theirs)
+            for one, weights in zip(maps, theirs):
+                self.compare(f"weights of {one['name']}, {text!r}", numpy.array(one["weights"]), weights)
+                for token, (begin, end) in zip(one["keys"], spans):
+                    shown = token.removeprefix("▁").removeprefix("##")
+                    assert end == 0 or shown in (text[begin:end].strip(), "␣", "…"), f"{shown!r} for {text[begin:end]!r}"
+            words = json.loads(self.run("inspect", "--model", folder, "--source", text, "--over", "words", "--json"))["maps"]
+            for one, weights in zip(words, theirs):
+                ours = numpy.array(one["weights"])
+                assert abs(ours.sum(-1) - weights.sum(-1)[:, :1]).max() < 1e-5, "rows over words do not sum to 1"
+                assert ours.shape[1] == len(one["queries"]) <= weights.shape[1]
+            spelt = [word for word in words[0]["queries"] if word not in tokenizer.all_special_tokens]
+            assert "".join(spelt).replace("␣", "").replace("…", "") == "".join(text.split()), f"words {spelt} of {text!r}"
+        model.set_attn_implementation("sdpa")
 
     def check_alignment(self):
         """Weights over words: each row sums to 1, and words are those between blanks. Compared with sums of the weights there."""
@@ -287,6 +413,7 @@ class Oracle:
             with self.torch.no_grad():
                 theirs = model(**inputs).last_hidden_state[0].numpy()
             self.compare(f"rows of {text!r}", ours[: len(theirs)], theirs)
+        self.check_weights_over_tokens(model, folder, tokenizer)
         config = folder / "tokenizer_config.json"
         config.write_text(json.dumps(dict(json.loads(config.read_text()), do_lower_case=False)))
         said = self.run("embed", "--model", folder, "--input", self.texts_file(), "--hidden", "--output", output, fails=True)
@@ -341,7 +468,7 @@ class Oracle:
 
 
 def cases():
-    for check in ("alignment", "classes", "language_model", "translators", "marian", "encoder", "sentences"):
+    for check in ("alignment", "classes", "language_model", "translators", "summaries", "marian", "encoder", "sentences"):
         yield check, Oracle, "check_" + check, ()
 
 

@@ -4,6 +4,7 @@
 
 #include <functional>
 
+#include "files/fuzz_count.h"
 #include "fovea/core/error.h"
 #include "fovea/core/philox.h"
 #include "fovea/text/alignment.h"
@@ -58,7 +59,7 @@ struct Tally {
 Tally hammer(const std::string& good, int times, const std::function<void(const std::string&)>& read) {
   PhiloxStream random(20260101);
   Tally tally;
-  for (int i = 0; i < times; ++i) {
+  for (int i = 0, count = files::fuzz_count(times); i < count; ++i) {
     try {
       read(damaged(good, random));
       ++tally.read;

@@ -8,7 +8,9 @@
 #include <string>
 #include <vector>
 
+#include "files/fuzz_count.h"
 #include "fovea/core/error.h"
+#include "fovea/core/philox.h"
 #include "fovea/text/chat_template.h"
 
 namespace fovea::text {
@@ -195,6 +197,54 @@ TEST(HostileTemplate, EndsByATextOrAnErrorInBoundedTime) {
         << source.substr(0, 200) << ": status " << cost.status;
     expect_bounded(cost, source);
   }
+}
+
+// Damaged templates of a usual form: each is rendered or refused, within its limits.
+TEST(HostileTemplate, Fuzz) {
+  const std::string good =
+      "{%- if messages[0].role == 'system' %}{{ messages[0]['content'] | trim }}{% set rest = messages[1:] %}"
+      "{% else %}{% set rest = messages %}{% endif %}{# a note #}\n{% for m in rest if m.role != 'x' %}"
+      "{{ '<|' ~ m.role ~ '|>' + m.content.split('</think>')[-1].lstrip() }}{% if not loop.last %}, {% endif "
+      "%}"
+      "{%- endfor %}{% macro show(a, b=2) %}{{ a * b }}{% endmacro %}{{ show(3) }}{{ tools | "
+      "tojson(indent=2) }}"
+      "{% if add_generation_prompt is defined and add_generation_prompt %}{{ bos_token }}{% endif %}";
+  const std::string variables =
+      R"({"messages": [{"role": "system", "content": " be brief "}, {"role": "user", "content": "a</think> b"}],
+          "tools": [{"name": "f", "n": 1.5}], "bos_token": "<s>", "add_generation_prompt": true})";
+  PhiloxStream random(20261124);
+  const auto damaged = [&] {
+    std::string text = good;
+    for (std::uint32_t changes = 1 + random.next_below(3); changes > 0 && !text.empty(); --changes) {
+      const auto place = [&] { return random.next_below(static_cast<std::uint32_t>(text.size())); };
+      switch (random.next_below(4)) {
+        case 0:
+          text[place()] = static_cast<char>(random.next_below(256));
+          break;
+        case 1:
+          text.erase(place(), 1 + random.next_below(12));
+          break;
+        case 2:
+          text.insert(place(), std::string(text, place(), 1 + random.next_below(30)));
+          break;
+        default:
+          text.resize(random.next_below(10) == 0 ? place() : text.size());
+          break;
+      }
+    }
+    return text;
+  };
+  int rendered = 0, refused = 0;
+  for (int round = 0, rounds = files::fuzz_count(3000); round < rounds; ++round) {
+    try {
+      Template::parse(damaged(), "t").render(variables, {.steps = 100'000, .bytes = std::int64_t{16} << 20});
+      ++rendered;
+    } catch (const Error&) {
+      ++refused;
+    }
+  }
+  EXPECT_GT(rendered, 0);
+  EXPECT_GT(refused, 0);
 }
 
 }  // namespace

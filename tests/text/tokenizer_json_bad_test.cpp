@@ -2,9 +2,9 @@
 // memory in proportion to its size.
 #include <gtest/gtest.h>
 
-#include <cstdlib>
 #include <functional>
 
+#include "files/fuzz_count.h"
 #include "fovea/core/error.h"
 #include "fovea/core/philox.h"
 #include "fovea/text/tokenizer_json.h"
@@ -296,8 +296,7 @@ TEST(BadTokenizerJson, TokensHaveALongestLength) {
 // Truncations, changed and repeated bytes: each file is read or refused, and nothing else happens. FOVEA_FUZZ
 // is the number of files of each type, such as 1000000.
 TEST(BadTokenizerJson, Fuzz) {
-  const char* asked = std::getenv("FOVEA_FUZZ");
-  const int rounds = asked ? std::atoi(asked) : 1500;
+  const int rounds = files::fuzz_count(1500);
   PhiloxStream random(20261123);
   for (const json& good : {wordpiece_json(), byte_bpe_json(), char_bpe_json(), unigram_json()}) {
     json with_map = good;

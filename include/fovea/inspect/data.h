@@ -61,6 +61,19 @@ AlignmentMatrix mean_over_heads(const AttentionMap& map);
 std::vector<float> attended_by(ConstTensorView weights, std::int64_t entry, std::int64_t query,
                                std::int64_t keys);
 
+/// Tokens side by side that are one word: of token i the number of its word, from 0 and without gaps.
+struct TokenGroups {
+  std::vector<std::size_t> of;
+  std::vector<std::string> labels;  ///< of each word
+};
+/// The same map over words: the weight on a word is the sum over its tokens, and that of a word the mean over
+/// them. Throws InvalidArgument if the groups are not those of the map's tokens.
+AttentionMap merge_tokens(const AttentionMap& map, const TokenGroups& queries, const TokenGroups& keys);
+
+/// The map as JSON: {"name", "layer", "heads", "queries": [...], "keys": [...], "weights":
+/// [head][query][key]}. NaN and infinity become null.
+std::string to_json(const AttentionMap& map);
+
 /// An alignment as a map of one head, for use in an InspectPage.
 AttentionMap as_map(const AlignmentMatrix& alignment, std::string name = "alignment");
 

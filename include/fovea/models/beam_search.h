@@ -4,11 +4,14 @@
 
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <span>
 #include <vector>
 
 #include "fovea/cache/kv_cache.h"
 #include "fovea/models/generate_until.h"
+#include "fovea/models/sequence_to_sequence.h"
+#include "fovea/models/token_rules.h"
 
 namespace fovea::models {
 
@@ -20,7 +23,7 @@ enum class EarlyStopping : std::uint8_t {
 };
 
 struct BeamOptions {
-  std::int64_t beams = 4;
+  std::int64_t beams = 4;     ///< 1: always the most probable id, as generate writes at temperature 0
   std::int64_t length = 100;  ///< tokens to write at most
   /// An ended text of n tokens has the score log p / n^length_penalty (Wu et al. 2016, arXiv 1609.08144, in
   /// the form that Hugging Face's generate has).
@@ -28,6 +31,7 @@ struct BeamOptions {
   EarlyStopping early_stopping = EarlyStopping::off;
   /// The log-probability of an id that stands in the text is multiplied by it; 1: none.
   double repetition_penalty = 1.0;
+  TokenRules rules = {};                ///< of log-probabilities, behind the penalty
   std::vector<std::int32_t> stop = {};  ///< ids that end a text, of which they are the last
   /// Whether a text ends for another reason: called with all ids that were written.
   EndsText ends = {};
@@ -36,11 +40,13 @@ struct BeamOptions {
 };
 
 struct BeamText {
-  std::vector<std::int32_t> ids;  ///< without the prompt
+  std::vector<std::int32_t> ids = {};  ///< without the prompt
   /// Of each id under the model, before the repetition penalty.
-  std::vector<double> log_probabilities;
-  double log_probability = 0.0;  ///< with the repetition penalty
+  std::vector<double> log_probabilities = {};
+  double log_probability = 0.0;  ///< with the repetition penalty and what rules force
   double score = 0.0;            ///< log_probability / length^length_penalty
+  /// Of a translator: one row for each id, weights over the source (DecoderState::alignment).
+  std::vector<std::vector<float>> alignment = {};
 };
 
 /// The ended texts behind `prompt`, best first, at most options.beams of them; none if the search was
@@ -48,5 +54,37 @@ struct BeamText {
 /// InvalidArgument for what `generate` refuses and for options outside their ranges, and CacheFull.
 std::vector<BeamText> beam_search(LanguageModel& model, KvCache& cache, std::span<const std::int32_t> prompt,
                                   const BeamOptions& options);
+
+/// A text among several.
+struct BeamRequest {
+  std::vector<std::int32_t> prompt;
+  BeamOptions options = {};
+};
+/// Called once for each request with its number, as soon as it is searched, or the search was cancelled. A
+/// request that had not started by then has no call.
+using BeamsDone = std::function<void(std::size_t number, std::vector<BeamText> texts)>;
+/// How much is searched side by side: open texts, and bytes of a cache for their whole lengths. A request
+/// that is alone may take more.
+struct BeamsTogether {
+  std::int64_t rows = 32, limit_bytes = std::numeric_limits<std::int64_t>::max();
+};
+/// The same for many prompts, whose open texts are read together. Each search has the bits that it has alone.
+/// Where `cancelled` of one says so, all end.
+void beam_search(LanguageModel& model, KvCache& cache, std::span<const BeamRequest> requests,
+                 const BeamsDone& done, const BeamsTogether& together = {});
+
+/// How a translator of another library writes.
+struct TranslatorBeams {
+  BeamOptions search = {};
+  std::int32_t start = 0;  ///< what the decoder reads first
+  /// The tokens to write at most for a source of so many ids; without it search.length.
+  std::function<std::int64_t(std::int64_t source)> length_of = {};
+};
+/// The ended texts of each source, best first. Sources have the ids that the tokenizer puts around them, and
+/// all of them form one batch. Throws InvalidArgument for an empty source and for options outside their
+/// ranges.
+std::vector<std::vector<BeamText>> beam_search(SequenceToSequence& model,
+                                               const std::vector<std::vector<std::int32_t>>& sources,
+                                               const TranslatorBeams& options);
 
 }  // namespace fovea::models

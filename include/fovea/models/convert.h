@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -18,6 +19,8 @@ struct ConvertOptions {
   std::optional<DType> type = {};
   /// Bytes of tensors in a file at most. Weights that need more are written as shards with an index.
   std::size_t shard_bytes = std::size_t{5} << 30;
+  /// Called before each tensor that is read, with how many were.
+  std::function<void(std::int64_t done, std::int64_t total)> progress = {};
 };
 
 struct Converted {

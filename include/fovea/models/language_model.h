@@ -16,6 +16,7 @@
 #include "fovea/models/decoding.h"
 #include "fovea/models/encoder.h"
 #include "fovea/models/mixers.h"
+#include "fovea/models/token_rules.h"
 
 namespace fovea::models {
 
@@ -119,7 +120,7 @@ std::vector<double> token_log_probabilities(LanguageModel& model, std::span<cons
 
 /// How a token is chosen. The rules act in this order, as in Hugging Face's generate:
 /// 0. the logit of an id that stands in the text is divided by repetition_penalty if it is above 0, and
-///    multiplied by it otherwise (Keskar et al. 2019, arXiv 1909.05858);
+///    multiplied by it otherwise (Keskar et al. 2019, arXiv 1909.05858); then `rules` forbid and force ids;
 /// 1. p_i ∝ exp(log p_i / temperature);
 /// 2. the top_k most probable tokens stay (Fan et al. 2018, arXiv 1805.04833), and p is normalised again;
 /// 3. of these, the smallest set of most probable tokens stays whose p sum to top_p or more (the nucleus:
@@ -133,6 +134,7 @@ struct SampleOptions {
   double top_p = 1.0;               ///< in (0, 1]
   double min_p = 0.0;               ///< in [0, 1]
   double repetition_penalty = 1.0;  ///< above 0; 1: none
+  TokenRules rules = {};
   std::uint64_t seed = 1;
   std::int64_t length = 100;  ///< tokens to write
   /// The number of the first token that is written, for its random number: how many were written before,
@@ -155,7 +157,7 @@ std::int32_t sample(std::span<const float> log_probabilities, const SampleOption
 struct Generated;
 /// Chooses the token that follows those in `written` by its logits, and appends it: the random number of
 /// token i depends on options.seed and options.first + i alone. `read` are the ids before, for the repetition
-/// penalty. Throws what `choices` throws.
+/// penalty and the rules. Throws what `choices` throws.
 void write_next(std::span<const float> logits, std::span<const std::int32_t> read,
                 const SampleOptions& options, Generated& written);
 

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "fovea/files/safetensors.h"
+#include "fovea/models/beam_search.h"
 #include "fovea/models/family.h"
 #include "fovea/models/language_model.h"
 #include "fovea/models/sequence_to_sequence.h"
@@ -33,7 +34,13 @@ struct GenerationDefaults {
   /// How tokens are chosen, and how many; nothing without a generation_config.json. Without do_sample it is
   /// greedily.
   std::optional<SampleOptions> sample;
-  std::int64_t beams = 1;  ///< num_beams
+  std::int64_t beams = 1;       ///< num_beams
+  double length_penalty = 1.0;  ///< of beams, as early_stopping
+  EarlyStopping early_stopping = EarlyStopping::off;
+  TokenRules rules;  ///< also without a generation_config.json
+  /// The tokens to write at most, and the tokens of the prompt and the text together.
+  std::optional<std::int64_t> max_new, max_length;
+  std::string prefix;  ///< of a task: what stands before each text
 };
 
 /// Opens a model's folder; every load below uses it. Weights are read when a model is made, and converted to
@@ -58,6 +65,11 @@ class ModelFolder {
   /// What the folder says about generation. Throws FileError for a generation_config.json that is no JSON
   /// object, or larger than 1 MB, and for numbers outside their ranges.
   GenerationDefaults generation() const;
+  /// The same for a task of config.json's task_specific_params, such as "summarization", whose values count
+  /// before the others. Throws FileError for a task that is not there.
+  GenerationDefaults generation_for(const std::string& task) const;
+  /// The names of its tasks.
+  std::vector<std::string> tasks() const;
 
  private:
   std::filesystem::path path_;

@@ -3,10 +3,12 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "fovea/attention/masks.h"
@@ -41,7 +43,7 @@ struct TextEncoderSpec {
   nn::StackSpec stack = {};
   Mask mask = Everything{};  ///< what the rows of a sequence see: Causal{} where they see those before them
   float embedding_factor = 1.0f;  ///< of the embeddings as the stack's input
-  /// An id that has no position of its own, as in RoBERTa: it must not stand in a sequence.
+  /// An id that is not counted, as in RoBERTa: it has the row before that of the first position.
   std::optional<std::int64_t> pad_id = {};
   std::optional<HeadSpec> head = {};
   std::string embedding_name = "embed_tokens", stack_name = "encoder";  ///< of parameters
@@ -58,9 +60,12 @@ class TextEncoder {
   nn::ParameterSet& parameters() noexcept { return *parameters_; }
   /// The last hidden states, [1, all ids, dim]. `types` has one number for each id of all sequences; without
   /// it all are 0. Throws InvalidArgument for no sequences, an empty one, an id or a type outside its table,
-  /// and a sequence that is longer than the positions.
+  /// and a sequence that is longer than the positions. Padding inside a sequence is read like any other id;
+  /// where it has no position of its own (spec().pad_id), the ids behind it count on as if it were not there.
+  /// `weights`, as in TransformerStack::Call, needs one sequence alone.
   nn::Var hidden(nn::Context& context, std::span<const std::vector<std::int32_t>> sequences,
-                 std::span<const std::int32_t> types = {}) const;
+                 std::span<const std::int32_t> types = {},
+                 const std::function<Tensor*(std::string_view, std::size_t)>& weights = {}) const;
   /// The rows of `hidden`, which is of these sequences, that the head reads: one for each sequence
   /// [sequences, dim], or all of them [all ids, dim]. Not recorded. Throws InvalidArgument without a head.
   Tensor head_rows(const nn::Var& hidden, std::span<const std::vector<std::int32_t>> sequences) const;

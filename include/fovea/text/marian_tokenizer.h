@@ -26,6 +26,11 @@ class MarianTokenizer {
   /// Ids of a text in the source language, with </s> at the end. A language code at its beginning, ">>fr<<",
   /// is one id. Throws InvalidArgument for a text that is not UTF-8.
   std::vector<std::int32_t> encode(std::string_view text) const;
+  /// Ids of a text in the target language, with </s> at the end. Throws InvalidArgument for a text that is
+  /// not UTF-8.
+  std::vector<std::int32_t> encode_target(std::string_view text) const;
+  /// The spelling of an id, such as "▁the"; "" for an id without a piece.
+  std::string token(std::int32_t id) const;
   /// The text of ids, without </s>, <unk> and <pad>. An id without a piece is left out.
   std::string decode(std::span<const std::int32_t> ids) const;
   /// The largest id and 1.

@@ -100,7 +100,9 @@ files::TensorFile tensors_of(const ModelFolder& folder, const FamilyConfig& conf
   const Family& family = *find_family(config.model_type);
   const FamilyTensors tensors(weights, family, config, FamilyTensors::Read::shapes);
   files::TensorFile file;
+  std::int64_t done = 0;
   for (const StoredTensor& tensor : weights.tensors()) {
+    if (options.progress) options.progress(done++, std::ssize(weights.tensors()));
     if (tensors.is_copy(tensor.name) || is_tied_copy(tensor, config, tensors))
       converted.left_out.push_back(tensor.name);
     else
@@ -178,13 +180,13 @@ void check_target(const fs::path& from, const fs::path& to) {
 
 Converted convert_folder(const fs::path& from, const fs::path& to, const ConvertOptions& options) {
   const ModelFolder folder(from);
+  const FolderReport report = report_on(folder);
+  if (!report.refused.empty()) throw FileError(config_path(from).string(), -1, report.refused);
   check_target(from, to);
   Converted converted;
   files::TensorFile file;
   std::string config;
-  const FolderReport report = report_on(folder);
   if (report.config) {
-    if (!report.refused.empty()) throw FileError(config_path(from).string(), -1, report.refused);
     file = tensors_of(folder, *report.config, options, converted);
     config = folder.config();
   } else {

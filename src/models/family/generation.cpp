@@ -1,5 +1,7 @@
 // What a folder says about generation.
+#include <algorithm>
 #include <filesystem>
+#include <initializer_list>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -16,12 +18,16 @@ namespace {
 
 using nlohmann::json;
 
-// generation_config.json, and behind it config.json.
+constexpr double kMost = 1e9, kAboveZero = 1e-9;
+constexpr const char* kTasks = "task_specific_params";
+
+// generation_config.json, and behind it config.json. A task of config.json counts before both.
 class Generation {
  public:
   Generation(const std::filesystem::path& folder, const std::string& config)
       : path_(folder / "generation_config.json"),
-        config_(files::parse_json_object(config_path(folder).string(), config, config_depth)) {
+        config_path_(config_path(folder)),
+        config_(files::parse_json_object(config_path_.string(), config, config_depth)) {
     constexpr std::size_t longest = std::size_t{1} << 20;
     std::error_code error;
     is_there_ = std::filesystem::exists(path_, error);
@@ -29,62 +35,139 @@ class Generation {
   }
 
   bool is_there() const { return is_there_; }
-  /// nullptr for a key that is absent or null in both.
-  const json* value(const char* key) const {
-    for (const json* object : {&generation_, &config_}) {
-      const auto found = object->find(key);
-      if (found != object->end() && !found->is_null()) return &*found;
+  std::vector<std::string> tasks() const {
+    std::vector<std::string> names;
+    const auto found = config_.find(kTasks);
+    if (found == config_.end() || !found->is_object()) return names;
+    for (const auto& [name, values] : found->items()) {
+      if (values.is_object()) names.push_back(name);
     }
-    return nullptr;
+    return names;
+  }
+  void use_task(const std::string& name) {
+    std::string names;
+    for (const std::string& task : tasks()) {
+      if (task == name) task_ = config_[kTasks][name];
+      names += (names.empty() ? "" : ", ") + task;
+    }
+    if (task_.empty())
+      throw FileError(config_path_.string(), -1,
+                      std::string(kTasks) + ": expected the task '" + name + "', got " +
+                          (names.empty() ? "none" : names));
+  }
+
+  /// nullptr for a key that is absent or null in all.
+  const json* value(const char* key) const { return found_in({&task_, &generation_, &config_}, key); }
+  /// As transformers takes what changes texts: config.json counts where there is no generation_config.json.
+  const json* rule(const char* key) const {
+    return found_in({&task_, is_there_ ? &generation_ : &config_}, key);
   }
   std::optional<std::int32_t> id(const char* key) const {
     const json* id = value(key);
-    if (!id || !id->is_number_integer() || *id < 0 || *id > most_vocabulary) return std::nullopt;
+    if (!id || !is_id(*id)) return std::nullopt;
     return id->get<std::int32_t>();
   }
-  /// A number of generation_config.json alone, from `least` to `most`. Throws FileError for another one.
+  /// A number of `rule`, from `least` to `most`. Throws FileError for another one.
   std::optional<double> number(const char* key, double least, double most) const {
-    const auto found = generation_.find(key);
-    if (found == generation_.end() || found->is_null()) return std::nullopt;
+    const json* found = rule(key);
+    if (!found) return std::nullopt;
     if (!found->is_number() || found->get<double>() < least || found->get<double>() > most)
-      throw FileError(path_.string(), -1,
-                      std::string(key) + ": expected a number from " + json(least).dump() + " to " +
-                          json(most).dump() + ", got " + shown(*found));
+      refuse(key, "a number from " + json(least).dump() + " to " + json(most).dump(), *found);
     return found->get<double>();
   }
   std::optional<std::int64_t> count(const char* key) const {
     const auto read = number(key, 0, 1 << 30);
     return read ? std::optional(static_cast<std::int64_t>(*read)) : std::nullopt;
   }
+  /// One id, or a list of ids; none for an absent key.
+  std::vector<std::int32_t> ids(const char* key) const {
+    const json* found = rule(key);
+    return found ? ids_of(key, *found) : std::vector<std::int32_t>();
+  }
+  std::vector<std::vector<std::int32_t>> lists(const char* key) const {
+    std::vector<std::vector<std::int32_t>> all;
+    const json* found = rule(key);
+    if (!found) return all;
+    if (!found->is_array()) refuse(key, "lists of ids", *found);
+    for (const json& list : *found) {
+      if (!list.is_array() || list.empty()) refuse(key, "lists of ids", *found);
+      all.push_back(ids_of(key, list));
+    }
+    return all;
+  }
+  [[noreturn]] void refuse(const char* key, const std::string& expected, const json& got) const {
+    const bool of_file = is_there_ && !task_.contains(key);
+    throw FileError((of_file ? path_ : config_path_).string(), -1,
+                    std::string(key) + ": expected " + expected + ", got " + shown(got));
+  }
 
  private:
-  std::filesystem::path path_;
+  static bool is_id(const json& id) { return id.is_number_integer() && id >= 0 && id <= most_vocabulary; }
+  static const json* found_in(std::initializer_list<const json*> objects, const char* key) {
+    for (const json* object : objects) {
+      const auto found = object->find(key);
+      if (found != object->end() && !found->is_null()) return &*found;
+    }
+    return nullptr;
+  }
+  std::vector<std::int32_t> ids_of(const char* key, const json& value) const {
+    std::vector<std::int32_t> ids;
+    for (const json& id : value.is_array() ? value : json::array({value})) {
+      if (!is_id(id)) refuse(key, "ids from 0 to " + std::to_string(most_vocabulary), value);
+      ids.push_back(id.get<std::int32_t>());
+    }
+    return ids;
+  }
+
+  std::filesystem::path path_, config_path_;
   bool is_there_ = false;
-  json generation_ = json::object(), config_;
+  json task_ = json::object(), generation_ = json::object(), config_;
 };
 
 // What changes texts and is not done here, and the values with which it does not change them.
 std::vector<std::string> not_applied(const Generation& from) {
-  const std::pair<const char*, json> neutral[] = {{"no_repeat_ngram_size", 0},
-                                                  {"bad_words_ids", json::array()},
-                                                  {"suppress_tokens", json::array()},
-                                                  {"begin_suppress_tokens", json::array()},
-                                                  {"forced_bos_token_id", nullptr},
-                                                  {"forced_eos_token_id", nullptr},
-                                                  {"min_length", 0},
-                                                  {"min_new_tokens", 0}};
+  const std::pair<const char*, json> neutral[] = {{"encoder_no_repeat_ngram_size", 0},
+                                                  {"encoder_repetition_penalty", 1.0},
+                                                  {"diversity_penalty", 0.0},
+                                                  {"num_beam_groups", 1},
+                                                  {"sequence_bias", json::array()},
+                                                  {"exponential_decay_length_penalty", json::array()},
+                                                  {"guidance_scale", 1.0},
+                                                  {"typical_p", 1.0},
+                                                  {"epsilon_cutoff", 0.0},
+                                                  {"eta_cutoff", 0.0},
+                                                  {"stop_strings", json::array()}};
   std::vector<std::string> keys;
   for (const auto& [key, none] : neutral) {
-    if (const json* set = from.value(key); set && *set != none)
+    if (const json* set = from.rule(key); set && *set != none)
       keys.push_back(std::string(key) + " = " + shown(*set));
   }
   return keys;
 }
 
-}  // namespace
+TokenRules rules_of(const Generation& from, const std::vector<std::int32_t>& stop_ids) {
+  TokenRules rules{.no_repeat_ngram = from.count("no_repeat_ngram_size").value_or(0),
+                   .min_length = from.count("min_length").value_or(0),
+                   .min_new = from.count("min_new_tokens").value_or(0),
+                   .ends = stop_ids};
+  for (const std::int32_t id : from.ids("forced_bos_token_id")) rules.forced_bos = id;
+  rules.forced_eos = from.ids("forced_eos_token_id");
+  rules.suppress = from.ids("suppress_tokens");
+  rules.begin_suppress = from.ids("begin_suppress_tokens");
+  rules.bad_words = from.lists("bad_words_ids");
+  if (rules.min_new > 0) rules.min_length = 0;  // it replaces the other one
+  return rules;
+}
 
-GenerationDefaults ModelFolder::generation() const {
-  const Generation from(path_, config_);
+EarlyStopping early_stopping_of(const Generation& from) {
+  const json* said = from.rule("early_stopping");
+  if (!said || *said == false) return EarlyStopping::off;
+  if (*said == true) return EarlyStopping::on;
+  if (*said == "never") return EarlyStopping::never;
+  from.refuse("early_stopping", "true, false or \"never\"", *said);
+}
+
+GenerationDefaults defaults_of(const Generation& from) {
   GenerationDefaults defaults;
   if (const json* eos = from.value("eos_token_id")) {
     for (const json& id : eos->is_array() ? *eos : json::array({*eos})) {
@@ -95,24 +178,46 @@ GenerationDefaults ModelFolder::generation() const {
   defaults.start_id = from.id("decoder_start_token_id");
   if (!defaults.start_id) defaults.start_id = from.id("bos_token_id");
   defaults.not_applied = not_applied(from);
+  defaults.rules = rules_of(from, defaults.stop_ids);
+  defaults.beams = std::max<std::int64_t>(from.count("num_beams").value_or(1), 1);
+  defaults.length_penalty = from.number("length_penalty", -kMost, kMost).value_or(1.0);
+  defaults.early_stopping = early_stopping_of(from);
+  defaults.max_new = from.count("max_new_tokens");
+  defaults.max_length = from.count("max_length");
+  if (const json* prefix = from.rule("prefix"); prefix && prefix->is_string())
+    defaults.prefix = prefix->get<std::string>();
   if (!from.is_there()) return defaults;
-  constexpr double most = 1e9, above_zero = 1e-9;
   SampleOptions sample;
   const json* draws = from.value("do_sample");
   const bool greedy = !draws || *draws != true;
   sample.temperature = 0.0;
   if (!greedy) {  // otherwise these have no effect, and files hold any values
-    sample.temperature = from.number("temperature", 0.0, most).value_or(1.0);
+    sample.temperature = from.number("temperature", 0.0, kMost).value_or(1.0);
     // transformers draws from the best 50 where the file says nothing else.
     sample.top_k = from.count("top_k").value_or(50);
-    sample.top_p = from.number("top_p", above_zero, 1.0).value_or(1.0);
+    sample.top_p = from.number("top_p", kAboveZero, 1.0).value_or(1.0);
     sample.min_p = from.number("min_p", 0.0, 1.0).value_or(0.0);
   }
-  sample.repetition_penalty = from.number("repetition_penalty", above_zero, most).value_or(1.0);
-  sample.length = from.count("max_new_tokens").value_or(sample.length);
+  sample.repetition_penalty = from.number("repetition_penalty", kAboveZero, kMost).value_or(1.0);
+  sample.length = defaults.max_new.value_or(sample.length);
   defaults.sample = sample;
-  defaults.beams = from.count("num_beams").value_or(1);
   return defaults;
+}
+
+}  // namespace
+
+GenerationDefaults ModelFolder::generation() const {
+  return defaults_of(Generation(path_, config_));
+}
+
+GenerationDefaults ModelFolder::generation_for(const std::string& task) const {
+  Generation from(path_, config_);
+  from.use_task(task);
+  return defaults_of(from);
+}
+
+std::vector<std::string> ModelFolder::tasks() const {
+  return Generation(path_, config_).tasks();
 }
 
 }  // namespace fovea::models

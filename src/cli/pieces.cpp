@@ -1,0 +1,208 @@
+#include "cli/pieces.h"
+
+#include <utility>
+
+#include "fovea/text/marian_tokenizer.h"
+#include "fovea/text/tokenizer.h"
+#include "fovea/text/tokenizer_json.h"
+
+namespace fovea::cli {
+namespace {
+
+constexpr std::string_view kBegin = "▁", kGoesOn = "##", kBlank = "␣";
+
+std::string trimmed(std::string_view text) {
+  constexpr std::string_view blanks = " \t\r\n";
+  const std::size_t begin = text.find_first_not_of(blanks);
+  if (begin == std::string_view::npos) return "";
+  return std::string(text.substr(begin, text.find_last_not_of(blanks) + 1 - begin));
+}
+
+// Tokens one after the other.
+class Builder {
+ public:
+  void special(const std::string& spelling) {
+    pieces_.tokens.push_back(spelling);
+    begin_word(spelling);
+    open_ = false;
+  }
+  /// A token that shows `text`. `begins`: whether a word begins with it; the first one behind a special id
+  /// does.
+  void add(std::string_view text, bool begins) {
+    const std::string shown = trimmed(text);
+    add(shown, shown, begins);
+  }
+  /// Another byte of the character that the token before it shows.
+  void add_byte() { add("…", "", false); }
+  Pieces take(Ids ids) {
+    pieces_.ids = std::move(ids);
+    for (std::string& word : pieces_.words.labels) {
+      if (word.empty()) word = kBlank;
+    }
+    return std::move(pieces_);
+  }
+
+ private:
+  void add(const std::string& shown, const std::string& of_word, bool begins) {
+    begins = begins || !open_;
+    pieces_.tokens.push_back((begins ? std::string(kBegin) : "") +
+                             (shown.empty() ? std::string(kBlank) : shown));
+    if (begins)
+      begin_word(of_word);
+    else
+      go_on(of_word);
+    open_ = true;
+  }
+  void begin_word(std::string label) {
+    pieces_.words.labels.push_back(std::move(label));
+    pieces_.words.of.push_back(pieces_.words.labels.size() - 1);
+  }
+  void go_on(const std::string& text) {
+    pieces_.words.labels.back() += text;
+    pieces_.words.of.push_back(pieces_.words.labels.size() - 1);
+  }
+
+  Pieces pieces_;
+  bool open_ = false;
+};
+
+class JsonPieces final : public PieceReader {
+ public:
+  explicit JsonPieces(text::JsonTokenizer tokenizer) : tokenizer_(std::move(tokenizer)) {}
+  Pieces read(const std::string& text) const override {
+    const text::Encoding encoding = tokenizer_.encode(text);
+    const std::vector<bool> begins = tokenizer_.word_begins(text, encoding);
+    Builder builder;
+    for (std::size_t i = 0; i < encoding.size(); ++i) {
+      const auto [begin, end] = encoding.offsets[i];
+      // A word that the vocabulary lacks is shown as itself.
+      if (encoding.texts[i] < 0 || end <= begin) {
+        builder.special(tokenizer_.token(encoding.ids[i]));
+        continue;
+      }
+      // Ids that share a character are bytes of it: it is shown once, and then its place.
+      const bool shared = i > 0 && encoding.texts[i - 1] >= 0 && end <= encoding.offsets[i - 1].end;
+      if (shared)
+        builder.add_byte();
+      else
+        builder.add(std::string_view(text).substr(begin, end - begin), begins[i]);
+    }
+    return marked(builder.take(encoding.ids));
+  }
+  Ids target(const std::string& text) const override {
+    return tokenizer_.encode(text, {.special_tokens = text::EncodeOptions::SpecialTokens::leave_out}).ids;
+  }
+
+  std::string decode(std::span<const std::int32_t> ids) const override { return tokenizer_.decode(ids); }
+
+ protected:
+  std::string token(std::int32_t id) const override { return tokenizer_.token(id); }
+
+ private:
+  // WordPiece marks what goes on with a word, and not what begins one.
+  Pieces marked(Pieces pieces) const {
+    if (tokenizer_.model_type() != "WordPiece") return pieces;
+    for (std::size_t i = 0; i < pieces.tokens.size(); ++i) {
+      std::string& token = pieces.tokens[i];
+      if (token.starts_with(kBegin))
+        token.erase(0, kBegin.size());
+      else if (i > 0 && pieces.words.of[i] == pieces.words.of[i - 1])
+        token.insert(0, kGoesOn);
+    }
+    return pieces;
+  }
+
+  text::JsonTokenizer tokenizer_;
+};
+
+class MarianPieces final : public PieceReader {
+ public:
+  explicit MarianPieces(text::MarianTokenizer tokenizer) : tokenizer_(std::move(tokenizer)) {}
+  Pieces read(const std::string& text) const override {
+    Builder builder;
+    Ids ids = tokenizer_.encode(text);
+    for (const std::int32_t id : ids) {
+      const std::string spelling = tokenizer_.token(id);
+      const bool begins = spelling.starts_with(kBegin);
+      if (spelling == "</s>" || spelling == "<unk>" || spelling.starts_with(">>"))
+        builder.special(spelling);
+      else
+        builder.add(begins ? spelling.substr(kBegin.size()) : spelling, begins);
+    }
+    return builder.take(std::move(ids));
+  }
+  Ids target(const std::string& text) const override {
+    Ids ids = tokenizer_.encode_target(text);
+    ids.pop_back();
+    return ids;
+  }
+
+  std::string decode(std::span<const std::int32_t> ids) const override { return tokenizer_.decode(ids); }
+
+ protected:
+  std::string token(std::int32_t id) const override { return tokenizer_.token(id); }
+
+ private:
+  text::MarianTokenizer tokenizer_;
+};
+
+class OwnPieces final : public PieceReader {
+ public:
+  explicit OwnPieces(std::unique_ptr<text::Tokenizer> tokenizer) : tokenizer_(std::move(tokenizer)) {}
+  Pieces read(const std::string& text) const override {
+    Ids ids = tokenizer_->encode(text);
+    Pieces pieces{ids, tokenizer_->pieces(ids), {}};
+    const std::vector<std::int32_t> words = tokenizer_->word_of(pieces.tokens);
+    pieces.words.labels = tokenizer_->words(pieces.tokens);
+    for (const std::int32_t word : words) pieces.words.of.push_back(static_cast<std::size_t>(word));
+    return pieces;
+  }
+  Ids target(const std::string& text) const override { return tokenizer_->encode(text); }
+
+  std::string decode(std::span<const std::int32_t> ids) const override { return tokenizer_->decode(ids); }
+
+ protected:
+  std::string token(std::int32_t id) const override { return tokenizer_->pieces({&id, 1})[0]; }
+
+ private:
+  std::unique_ptr<text::Tokenizer> tokenizer_;
+};
+
+}  // namespace
+
+// What a token adds to the text of those before it says whether it begins a word.
+Pieces PieceReader::written(const Ids& ids) const {
+  Builder builder;
+  std::string before;
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    const std::string now = decode(std::span(ids).first(i + 1));
+    const std::string added = now.size() > before.size() ? now.substr(before.size()) : "";
+    if (added.empty())
+      builder.special(token(ids[i]));
+    else
+      builder.add(added, added.starts_with(' ') || before.ends_with(' '));
+    before = now;
+  }
+  return builder.take(ids);
+}
+
+std::unique_ptr<PieceReader> read_pieces(const std::filesystem::path& folder) {
+  if (text::has_json_tokenizer(folder))
+    return std::make_unique<JsonPieces>(text::read_folder_tokenizer(folder).tokenizer);
+  if (text::MarianTokenizer::is_in(folder))
+    return std::make_unique<MarianPieces>(text::MarianTokenizer::read(folder));
+  return std::make_unique<OwnPieces>(text::load_tokenizer(folder));
+}
+
+Pieces number_pieces(Ids ids) {
+  Pieces pieces;
+  for (const std::int32_t id : ids) {
+    pieces.words.of.push_back(pieces.tokens.size());
+    pieces.tokens.push_back(std::to_string(id));
+  }
+  pieces.words.labels = pieces.tokens;
+  pieces.ids = std::move(ids);
+  return pieces;
+}
+
+}  // namespace fovea::cli

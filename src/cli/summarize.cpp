@@ -1,0 +1,82 @@
+// `fovea summarize`: shorter texts by translators of other libraries.
+#include <algorithm>
+#include <iostream>
+#include <memory>
+#include <optional>
+
+#include "cli/commands.h"
+#include "cli/texts.h"
+#include "cli/translate_family.h"
+#include "fovea/core/error.h"
+#include "fovea/nn/module.h"
+
+namespace fovea::cli {
+namespace {
+
+struct Options {
+  TextOptions text;
+  FamilyOptions family;
+  std::string weights = "f32";
+};
+
+void run(const Options& o) {
+  FamilyOptions family = o.family;
+  family.model = o.text.model;
+  family.command = "fovea summarize";
+  family.weights = autograd::parse_weight_type(o.weights);
+  if (!is_family_translator(o.text.model))
+    throw FileError(o.text.model, -1,
+                    "is no translator with its tokenizer: expected a folder of T5, BART, mBART or Marian");
+  if (family.task.empty()) {
+    const std::vector<std::string> tasks = models::ModelFolder(o.text.model).tasks();
+    if (std::ranges::find(tasks, "summarization") != tasks.end()) family.task = "summarization";
+  }
+  const FamilyTranslator translator(family);
+  translator.run(texts_of(o.text, family.command),
+                 [&](std::size_t number, const std::vector<train::Translation>& texts) {
+                   print_texts({.n_best = family.n_best, .json = o.text.json}, number, texts, std::cout);
+                   std::cout.flush();
+                 });
+  end_of_texts();
+}
+
+}  // namespace
+
+void register_summarize(CLI::App& app) {
+  auto o = std::make_shared<Options>();
+  CLI::App* command =
+      app.add_subcommand("summarize", "Write shorter texts: with T5, BART, mBART and Marian of transformers");
+  FamilyOptions& family = o->family;
+  family.batch = 8;  // texts are longer than sentences
+  add_text_options(*command, o->text, "texts to shorten");
+  command->add_flag("--truncate", family.truncate,
+                    "cut texts that are too long, which are refused otherwise");
+  command->add_option("--task", family.task,
+                      "of config.json's task_specific_params; default: summarization, where it is there");
+  command->add_option("--prefix", family.prefix, "what stands before each text; default: that of the task");
+  command
+      ->add_option("--beam-size", family.beams,
+                   "1: greedy; default: num_beams of the folder, 1 if it has none")
+      ->check(CLI::Range(1, 1000));
+  command->add_option("--length-penalty", family.length_penalty, "a score is log p / length^penalty")
+      ->check(finite());
+  command->add_option("--max-new-tokens", family.max_new, "tokens to write at most")
+      ->check(CLI::Range(1, 1 << 20));
+  command->add_option("--min-new-tokens", family.min_new, "tokens to write at least")
+      ->check(CLI::Range(0, 1 << 20));
+  command
+      ->add_option("--no-repeat-ngram-size", family.no_repeat_ngram,
+                   "so many tokens in a row stand only once; 0: off")
+      ->check(CLI::Range(0, 1 << 20));
+  command->add_option("--n-best", family.n_best, "summaries of each text, as 'number ||| text ||| score'")
+      ->check(CLI::Range(1, 1000));
+  command->add_option("--mini-batch", family.batch, "texts at once")->check(CLI::Range(1, 100000));
+  add_weights_option(*command, o->weights);
+  command->callback([o] {
+    catch_signals();
+    nn::use_threads(o->text.threads);
+    run(*o);
+  });
+}
+
+}  // namespace fovea::cli

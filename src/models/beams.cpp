@@ -1,0 +1,174 @@
+#include "models/beams.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "fovea/autograd/ops.h"
+#include "fovea/core/error.h"
+
+namespace fovea::models {
+
+Beams::Beams(std::span<const std::int32_t> prompt, const BeamOptions& options)
+    : prompt_(prompt), options_(options), open_(1) {
+  const auto refuse = [](const char* option, const char* expected, const std::string& got) {
+    throw InvalidArgument("beam_search", std::string("options.") + option, expected, got);
+  };
+  if (options.beams < 1 || options.beams > 1024)
+    refuse("beams", "from 1 to 1024", std::to_string(options.beams));
+  if (!std::isfinite(options.length_penalty))
+    refuse("length_penalty", "a finite number", std::to_string(options.length_penalty));
+  if (options.length < 1) open_.clear();
+}
+
+bool Beams::goes_on(std::int64_t written) const {
+  const bool full = std::ssize(ended_) == options_.beams;
+  const bool at_once = greedy() || options_.early_stopping == EarlyStopping::on;
+  return written < options_.length && improvable_ && !(full && at_once);
+}
+
+double Beams::score(double log_probability, std::int64_t length) const {
+  return log_probability / std::pow(static_cast<double>(length), options_.length_penalty);
+}
+
+std::vector<BeamStep> Beams::take(const float* logits, std::int64_t vocabulary, std::int64_t first_row) {
+  const std::int64_t length = ++written_;
+  std::vector<Candidate> candidates = best_candidates(logits, vocabulary);
+  if (candidates.empty())
+    throw InvalidArgument("beam_search", "model",
+                          "log-probabilities without NaN, at least one above -inf that no rule forbids",
+                          "none at step " + std::to_string(length));
+  for (Candidate& candidate : candidates) candidate.ends = length == options_.length || ends(candidate);
+  end_texts(candidates, length, first_row);
+  std::vector<Open> next;
+  std::vector<BeamStep> steps;
+  for (const Candidate& candidate : candidates) {
+    if (candidate.ends) continue;
+    if (std::ssize(next) == options_.beams) break;
+    next.push_back(longer(candidate, first_row));
+    steps.push_back({candidate.open, candidate.id});
+  }
+  open_ = std::move(next);
+  if (!open_.empty()) {
+    const bool hopes = options_.early_stopping == EarlyStopping::never && options_.length_penalty > 0.0;
+    const double best = score(open_.front().log_probability, hopes ? options_.length : length);
+    improvable_ = improvable_ && (std::ssize(ended_) < options_.beams || best > ended_.back().text.score);
+  }
+  if (!goes_on(length)) {
+    open_.clear();
+    steps.clear();
+  }
+  return steps;
+}
+
+// So many that `beams` of them go on even if each of the best ends with some stop id.
+std::vector<Beams::Candidate> Beams::best_candidates(const float* logits, std::int64_t vocabulary) const {
+  const auto most =
+      static_cast<std::size_t>(options_.beams * std::max<std::int64_t>(2, 1 + std::ssize(options_.stop)));
+  Tensor own(DType::f32, {std::ssize(open_), vocabulary});
+  std::copy_n(logits, own.count(), own.data<float>());
+  autograd::log_softmax_rows(own);
+  const bool changed = options_.repetition_penalty != 1.0 || !options_.rules.empty();
+  std::vector<Candidate> candidates;
+  for (std::size_t i = 0; i < open_.size(); ++i) {
+    const auto offset = static_cast<std::int64_t>(i) * vocabulary;
+    const std::span<const float> of_text(own.data<float>() + offset, static_cast<std::size_t>(vocabulary));
+    if (!changed) {
+      add_best(i, of_text, of_text, most, candidates);
+      continue;
+    }
+    // As in transformers, rules change log-probabilities in a search, and logits where there is one text.
+    const float* from = greedy() ? logits + offset : of_text.data();
+    std::vector<float> ruled(from, from + vocabulary);
+    penalize(open_[i], ruled);
+    apply(options_.rules, {prompt_, open_[i].ids, options_.length}, ruled);
+    add_best(i, ruled, of_text, most, candidates);
+  }
+  keep_best(candidates, most);
+  return candidates;
+}
+
+void Beams::penalize(const Open& text, std::span<float> row) const {
+  if (options_.repetition_penalty == 1.0) return;
+  std::vector<std::int32_t> present(prompt_.begin(), prompt_.end());
+  present.insert(present.end(), text.ids.begin(), text.ids.end());
+  std::ranges::sort(present);
+  present.erase(std::unique(present.begin(), present.end()), present.end());
+  for (const std::int32_t id : present) {
+    float& value = row[static_cast<std::size_t>(id)];
+    const double penalty = options_.repetition_penalty;
+    value = static_cast<float>(value > 0.0f ? value / penalty : value * penalty);
+  }
+}
+
+bool Beams::before(const Candidate& a, const Candidate& b) {
+  if (a.value != b.value) return a.value > b.value;
+  return std::pair(a.open, a.id) < std::pair(b.open, b.id);
+}
+
+void Beams::keep_best(std::vector<Candidate>& candidates, std::size_t most) {
+  const std::size_t kept = std::min(most, candidates.size());
+  std::partial_sort(candidates.begin(), candidates.begin() + static_cast<std::ptrdiff_t>(kept),
+                    candidates.end(), before);
+  candidates.resize(kept);
+}
+
+// The best ids of one text. A row of the vocabulary is scanned once; only what may be among the best is kept.
+// `unchanged` is the row before the rules.
+void Beams::add_best(std::size_t open, std::span<const float> row, std::span<const float> unchanged,
+                     std::size_t most, std::vector<Candidate>& candidates) const {
+  std::vector<Candidate> best;
+  double least = -std::numeric_limits<double>::infinity();
+  for (std::size_t id = 0; id < row.size(); ++id) {
+    const double sum = open_[open].log_probability + row[id];
+    if (std::isnan(sum) || sum == -std::numeric_limits<double>::infinity()) continue;
+    if (best.size() >= most && sum < least) continue;
+    best.push_back({.open = open,
+                    .id = static_cast<std::int32_t>(id),
+                    .log_probability = greedy() ? open_[open].log_probability + unchanged[id] : sum,
+                    .of_id = unchanged[id],
+                    .value = sum});
+    if (best.size() < 2 * most) continue;
+    keep_best(best, most);
+    least = best.back().value;
+  }
+  keep_best(best, most);
+  candidates.insert(candidates.end(), best.begin(), best.end());
+}
+
+bool Beams::ends(const Candidate& candidate) const {
+  if (std::ranges::find(options_.stop, candidate.id) != options_.stop.end()) return true;
+  if (!options_.ends) return false;
+  std::vector<std::int32_t> ids = open_[candidate.open].ids;
+  ids.push_back(candidate.id);
+  return options_.ends(ids);
+}
+
+Beams::Open Beams::longer(const Candidate& candidate, std::int64_t first_row) const {
+  Open text = open_[candidate.open];
+  text.ids.push_back(candidate.id);
+  text.log_probabilities.push_back(candidate.of_id);
+  text.log_probability = candidate.log_probability;
+  text.rows.push_back(first_row + static_cast<std::int64_t>(candidate.open));
+  return text;
+}
+
+// Only the best `beams` candidates may end: a worse one that ends is beaten by one that goes on.
+void Beams::end_texts(const std::vector<Candidate>& candidates, std::int64_t length, std::int64_t first_row) {
+  const std::size_t most = std::min(candidates.size(), static_cast<std::size_t>(options_.beams));
+  for (std::size_t i = 0; i < most; ++i) {
+    if (!candidates[i].ends) continue;
+    Open whole = longer(candidates[i], first_row);
+    EndedBeam beam{{.ids = std::move(whole.ids),
+                    .log_probabilities = std::move(whole.log_probabilities),
+                    .log_probability = whole.log_probability,
+                    .score = score(whole.log_probability, length)},
+                   std::move(whole.rows)};
+    const auto place = std::ranges::find_if(
+        ended_, [&](const EndedBeam& other) { return beam.text.score > other.text.score; });
+    ended_.insert(place, std::move(beam));
+  }
+  if (std::ssize(ended_) > options_.beams) ended_.resize(static_cast<std::size_t>(options_.beams));
+}
+
+}  // namespace fovea::models

@@ -1,0 +1,76 @@
+// The search of beam_search.h for one text: which texts go on with which ids. A model is not needed: its
+// logits come in, and what to read next goes out.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "fovea/models/beam_search.h"
+
+namespace fovea::models {
+
+/// An open text of the next step: the open text of this step that it goes on with, and its next id.
+struct BeamStep {
+  std::size_t parent = 0;
+  std::int32_t id = 0;
+};
+
+/// An ended text, best first, and of each of its ids the row of the step that wrote it (Beams::take).
+struct EndedBeam {
+  BeamText text;
+  std::vector<std::int64_t> rows;
+};
+
+class Beams {
+ public:
+  /// `prompt` and `options` must outlive it. Throws InvalidArgument for options outside their ranges.
+  Beams(std::span<const std::int32_t> prompt, const BeamOptions& options);
+
+  /// How many texts are open: 0 where the search has ended.
+  std::size_t open() const { return open_.size(); }
+  /// Takes the logits [open, vocabulary] of the next ids of all open texts. They are rows of a step from
+  /// `first_row` on. Returns the texts that are open now.
+  std::vector<BeamStep> take(const float* logits, std::int64_t vocabulary, std::int64_t first_row);
+  std::vector<EndedBeam>& ended() { return ended_; }
+
+ private:
+  struct Open {
+    std::vector<std::int32_t> ids = {};
+    std::vector<double> log_probabilities = {};  ///< of each id, before the rules
+    double log_probability = 0.0;
+    std::vector<std::int64_t> rows = {};
+  };
+  /// A way to go on: an open text and its next id.
+  struct Candidate {
+    std::size_t open = 0;
+    std::int32_t id = 0;
+    double log_probability = 0.0;
+    double of_id = 0.0;  ///< the id's own log-probability, before the rules
+    double value = 0.0;  ///< by which candidates are chosen
+    bool ends = false;
+  };
+
+  bool greedy() const { return options_.beams == 1; }
+  bool goes_on(std::int64_t written) const;
+  double score(double log_probability, std::int64_t length) const;
+  std::vector<Candidate> best_candidates(const float* logits, std::int64_t vocabulary) const;
+  void penalize(const Open& text, std::span<float> row) const;
+  static bool before(const Candidate& a, const Candidate& b);
+  static void keep_best(std::vector<Candidate>& candidates, std::size_t most);
+  void add_best(std::size_t open, std::span<const float> row, std::span<const float> unchanged,
+                std::size_t most, std::vector<Candidate>& candidates) const;
+  bool ends(const Candidate& candidate) const;
+  Open longer(const Candidate& candidate, std::int64_t first_row) const;
+  void end_texts(const std::vector<Candidate>& candidates, std::int64_t length, std::int64_t first_row);
+
+  std::span<const std::int32_t> prompt_;
+  const BeamOptions& options_;
+  std::vector<Open> open_;        // best first
+  std::vector<EndedBeam> ended_;  // best first
+  std::int64_t written_ = 0;
+  bool improvable_ = true;
+};
+
+}  // namespace fovea::models

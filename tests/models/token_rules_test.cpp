@@ -1,0 +1,70 @@
+// Rules of ids: each forbids what it says, and nothing else.
+#include "fovea/models/token_rules.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+namespace fovea::models {
+namespace {
+
+using Ids = std::vector<std::int32_t>;
+
+// The ids that stay possible behind a text, of a vocabulary of 8. All have the score 1 before.
+Ids allowed(const TokenRules& rules, const Ids& prompt, const Ids& written, std::int64_t length = 100) {
+  std::vector<float> scores(8, 1.0f);
+  apply(rules, {prompt, written, length}, scores);
+  Ids ids;
+  for (std::size_t id = 0; id < scores.size(); ++id) {
+    if (!std::isinf(scores[id])) ids.push_back(static_cast<std::int32_t>(id));
+  }
+  return ids;
+}
+
+const Ids kAll{0, 1, 2, 3, 4, 5, 6, 7};
+
+TEST(TokenRules, WithoutRulesAllIsAllowed) {
+  EXPECT_TRUE(TokenRules{}.empty());
+  EXPECT_EQ(allowed({.ends = {3}}, {1}, {2, 2}), kAll);
+}
+
+TEST(TokenRules, NoNgramStandsTwice) {
+  EXPECT_EQ(allowed({.no_repeat_ngram = 2}, {1, 4}, {1}), (Ids{0, 1, 2, 3, 5, 6, 7}));
+  EXPECT_EQ(allowed({.no_repeat_ngram = 3}, {1, 4, 2}, {1, 4}), (Ids{0, 1, 3, 4, 5, 6, 7}));
+  EXPECT_EQ(allowed({.no_repeat_ngram = 3}, {1, 4, 2}, {2, 4}), kAll);
+  EXPECT_EQ(allowed({.no_repeat_ngram = 1}, {1, 4}, {6}), (Ids{0, 2, 3, 5, 7}));
+  EXPECT_EQ(allowed({.no_repeat_ngram = 4}, {1}, {1}), kAll);
+}
+
+TEST(TokenRules, ATextDoesNotEndTooSoon) {
+  const TokenRules total{.min_length = 4, .ends = {3, 5}}, own{.min_new = 2, .ends = {3}};
+  EXPECT_EQ(allowed(total, {1, 1}, {1}), (Ids{0, 1, 2, 4, 6, 7}));
+  EXPECT_EQ(allowed(total, {1, 1}, {1, 1}), kAll);
+  EXPECT_EQ(allowed(own, {1, 1, 1}, {1}), (Ids{0, 1, 2, 4, 5, 6, 7}));
+  EXPECT_EQ(allowed(own, {1, 1, 1}, {1, 1}), kAll);
+}
+
+TEST(TokenRules, ForcedIdsStandAtTheEnds) {
+  const TokenRules rules{.forced_bos = 2, .forced_eos = {3, 9}};
+  EXPECT_EQ(allowed(rules, {0}, {}, 5), (Ids{2}));
+  EXPECT_EQ(allowed(rules, {0}, {2}, 5), kAll);
+  EXPECT_EQ(allowed(rules, {0}, {2, 1, 1, 1}, 5), (Ids{3}));
+  std::vector<float> scores(4, -7.0f);
+  const Ids prompt{0};
+  apply(rules, {prompt, {}, 5}, scores);
+  EXPECT_EQ(scores[2], 0.0f);
+}
+
+TEST(TokenRules, SuppressedIdsAndWordsAreNotWritten) {
+  EXPECT_EQ(allowed({.suppress = {1, 99, -1}}, {0}, {4}), (Ids{0, 2, 3, 4, 5, 6, 7}));
+  EXPECT_EQ(allowed({.begin_suppress = {1}}, {0, 0}, {}), (Ids{0, 2, 3, 4, 5, 6, 7}));
+  EXPECT_EQ(allowed({.begin_suppress = {1}}, {0, 0}, {4}), kAll);
+  EXPECT_EQ(allowed({.forced_bos = 2, .begin_suppress = {1}}, {0}, {2}), (Ids{0, 2, 3, 4, 5, 6, 7}));
+  const TokenRules words{.ends = {3}, .bad_words = {{6}, {3}, {4, 5}, {0, 4, 7}}};
+  EXPECT_EQ(allowed(words, {0}, {4}), (Ids{0, 1, 2, 3, 4}));
+  EXPECT_EQ(allowed(words, {1}, {4}), (Ids{0, 1, 2, 3, 4, 7}));
+  EXPECT_EQ(allowed(words, {}, {}), (Ids{0, 1, 2, 3, 4, 5, 7}));
+}
+
+}  // namespace
+}  // namespace fovea::models
