@@ -1,0 +1,235 @@
+#include "bench/inference.h"
+
+#include <algorithm>
+#include <chrono>
+#include <map>
+#include <memory>
+#include <tuple>
+
+#include "bench/probes.h"
+#include "bench/timing.h"
+#include "fovea/core/error.h"
+#include "fovea/core/executor.h"
+#include "fovea/core/philox.h"
+#include "fovea/core/profile.h"
+#include "fovea/models/batcher.h"
+#include "fovea/models/decoding.h"
+#include "fovea/models/language_model.h"
+#include "fovea/models/rnn.h"
+#include "fovea/models/transformer.h"
+
+namespace fovea::bench {
+namespace {
+
+using autograd::WeightType;
+
+// A model and what it is asked to do.
+class Worker {
+ public:
+  virtual ~Worker() = default;
+  virtual nn::ParameterSet& parameters() = 0;
+  /// Does the whole task; returns the tokens that were written.
+  virtual std::int64_t work(std::int64_t width) = 0;
+  virtual std::int64_t units(std::int64_t width) const = 0;  ///< sentences, or texts
+};
+
+// Numbers in [low, high] that depend on `seed` and `n` alone.
+std::int64_t drawn(std::uint64_t seed, std::int64_t n, std::int64_t low, std::int64_t high) {
+  const auto word = philox4x32({static_cast<std::uint32_t>(n), 0, 0, 0}, seed)[0];
+  return low + static_cast<std::int64_t>(word) % (high - low + 1);
+}
+
+class Translating final : public Worker {
+ public:
+  Translating(std::unique_ptr<models::SequenceToSequence> model, const InferenceBench& bench)
+      : model_(std::move(model)) {
+    std::vector<std::vector<std::int32_t>> sentences;
+    for (std::int64_t n = 0; n < bench.sentences; ++n) {
+      auto& ids = sentences.emplace_back();
+      for (std::int64_t t = drawn(1, n, 8, 20); t > 0; --t)
+        ids.push_back(static_cast<std::int32_t>(drawn(2, n * 64 + t, 4, bench.vocabulary - 1)));
+    }
+    std::stable_sort(sentences.begin(), sentences.end(),
+                     [](const auto& a, const auto& b) { return a.size() > b.size(); });
+    const auto batch = static_cast<std::size_t>(bench.batch);
+    for (std::size_t n = 0; n < sentences.size(); n += batch)
+      batches_.emplace_back(
+          sentences.begin() + static_cast<std::ptrdiff_t>(n),
+          sentences.begin() + static_cast<std::ptrdiff_t>(std::min(n + batch, sentences.size())));
+    count_ = bench.sentences;
+  }
+
+  nn::ParameterSet& parameters() override { return model_->parameters(); }
+  std::int64_t units(std::int64_t) const override { return count_; }
+  std::int64_t work(std::int64_t width) override {
+    std::vector<models::DecodeStats> stats(batches_.size());
+    default_executor().parallel_for(static_cast<std::int64_t>(batches_.size()), [&](std::int64_t n, int) {
+      const auto& sources = batches_[static_cast<std::size_t>(n)];
+      models::decode(*model_, sources,
+                     {.beam_size = static_cast<int>(width),
+                      .exact_length = static_cast<std::int64_t>(sources.front().size())},
+                     &stats[static_cast<std::size_t>(n)]);
+    });
+    std::int64_t tokens = 0;
+    for (std::size_t n = 0; n < batches_.size(); ++n)
+      tokens += static_cast<std::int64_t>(batches_[n].size() * batches_[n].front().size());
+    return tokens;
+  }
+
+ private:
+  std::unique_ptr<models::SequenceToSequence> model_;
+  std::vector<std::vector<std::vector<std::int32_t>>> batches_;  // the longest sentences first
+  std::int64_t count_ = 0;
+};
+
+class Writing final : public Worker {
+ public:
+  Writing(const models::LanguageModelConfig& config, const InferenceBench& bench)
+      : model_(config, 1), vocabulary_(config.vocabulary), prompt_(bench.prompt), tokens_(bench.tokens) {}
+
+  nn::ParameterSet& parameters() override { return model_.parameters(); }
+  std::int64_t units(std::int64_t width) const override { return width; }
+  std::int64_t work(std::int64_t width) override {
+    const models::SampleOptions sample{.temperature = 0.0, .length = tokens_};
+    if (width == 1) {
+      models::generate(model_, prompt(0), sample);
+    } else {
+      models::Batcher batcher(model_);
+      for (std::int64_t n = 0; n < width; ++n) batcher.submit({.prompt = prompt(n), .sample = sample});
+      batcher.run();
+    }
+    return width * tokens_;
+  }
+
+ private:
+  std::vector<std::int32_t> prompt(std::int64_t text) const {
+    std::vector<std::int32_t> ids;
+    for (std::int64_t t = 0; t < prompt_; ++t)
+      ids.push_back(static_cast<std::int32_t>(drawn(3, text * prompt_ + t, 0, vocabulary_ - 1)));
+    return ids;
+  }
+  models::LanguageModel model_;
+  std::int64_t vocabulary_, prompt_, tokens_;
+};
+
+std::unique_ptr<Worker> translator(const std::string& name, const InferenceBench& bench) {
+  if (name == "transformer")
+    return std::make_unique<Translating>(models::make_transformer({.vocabulary = bench.vocabulary}, 1),
+                                         bench);
+  if (name == "base")
+    return std::make_unique<Translating>(models::make_transformer({.vocabulary = bench.vocabulary,
+                                                                   .dim = 512,
+                                                                   .feed_forward = 2048,
+                                                                   .heads = 8,
+                                                                   .encoder_layers = 6,
+                                                                   .decoder_layers = 6},
+                                                                  1),
+                                         bench);
+  if (name == "rnn")
+    return std::make_unique<Translating>(
+        models::make_rnn({.vocabulary = bench.vocabulary, .embedding = 128}, 1), bench);
+  throw InvalidArgument("measure_translation", "models", "transformer, base or rnn", name);
+}
+
+std::unique_ptr<Worker> writer(const std::string& name, const InferenceBench& bench) {
+  // Of 0.46 million parameters, as in docs/results.md.
+  if (name == "characters")
+    return std::make_unique<Writing>(
+        models::LanguageModelConfig{.vocabulary = 256, .dim = 96, .feed_forward = 384, .heads = 4}, bench);
+  if (name == "small")
+    return std::make_unique<Writing>(
+        models::LanguageModelConfig{
+            .vocabulary = 32000, .dim = 576, .feed_forward = 2304, .heads = 9, .layers = 12},
+        bench);
+  throw InvalidArgument("measure_generation", "models", "characters or small", name);
+}
+
+double seconds_of(Worker& worker, std::int64_t width, std::int64_t* tokens) {
+  const auto begin = std::chrono::steady_clock::now();
+  *tokens = worker.work(width);
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
+struct Turns {
+  std::vector<double> seconds, peaks;  // of the task; multiply-adds a second
+};
+
+void describe(Worker& worker, InferenceRow& row, double peak) {
+  Profile profile(0);
+  std::int64_t tokens = 0;
+  const double all = seconds_of(worker, row.width, &tokens) * row.threads;
+  profile.stop();
+  std::map<ProfilePart, double> own;
+  double multiply_adds = 0.0, known = 0.0;
+  for (const ProfileTotal& total : profile.totals()) {
+    own[total.label->part] += total.own;
+    known += total.own;
+    multiply_adds += total.work.multiply_adds;
+  }
+  own[ProfilePart::other] += std::max(0.0, all - known);
+  for (const auto& [part, time] : own) row.parts.emplace_back(to_string(part), time / std::max(all, known));
+  std::sort(row.parts.begin(), row.parts.end(),
+            [](const auto& a, const auto& b) { return a.second > b.second; });
+  if (peak > 0.0) row.share = multiply_adds / peak / row.seconds;
+}
+
+void measure_all(
+    const InferenceBench& bench,
+    const std::function<std::unique_ptr<Worker>(const std::string&, const InferenceBench&)>& make,
+    const std::function<void(const InferenceRow&)>& tell) {
+  for (const std::string& name : bench.models) {
+    const std::unique_ptr<Worker> worker = make(name, bench);
+    std::map<std::tuple<std::int64_t, WeightType, int>, Turns> turns;
+    std::map<std::int64_t, std::int64_t> tokens;
+    // Weights of one type are packed once a round. Round -1 warms memory, threads and code.
+    for (std::int64_t round = -1; round < bench.rounds; ++round) {
+      for (const WeightType weights : bench.weights) {
+        worker->parameters().pack(weights);
+        for (const std::int64_t width : bench.widths) {
+          for (const int threads : bench.threads) {
+            nn::use_threads(threads);
+            const double seconds = seconds_of(*worker, width, &tokens[width]);
+            if (round < 0) continue;
+            Turns& turn = turns[{width, weights, threads}];
+            turn.seconds.push_back(seconds);
+            turn.peaks.push_back(measure(Probe::fma_f32, {.threads = threads}) / 2.0);
+          }
+        }
+      }
+    }
+    for (const WeightType weights : bench.weights) {
+      worker->parameters().pack(weights);
+      for (const std::int64_t width : bench.widths) {
+        for (const int threads : bench.threads) {
+          nn::use_threads(threads);
+          const Turns& turn = turns.at({width, weights, threads});
+          InferenceRow row{.model = name, .weights = weights, .width = width, .threads = threads};
+          row.seconds = median(turn.seconds);
+          row.tokens_per_second = static_cast<double>(tokens[width]) / row.seconds;
+          row.per_second = static_cast<double>(worker->units(width)) / row.seconds;
+          describe(*worker, row, median(turn.peaks));
+          tell(row);
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+
+std::vector<std::string> translation_models() {
+  return {"transformer", "base", "rnn"};
+}
+std::vector<std::string> generation_models() {
+  return {"characters", "small"};
+}
+
+void measure_translation(const InferenceBench& bench, const std::function<void(const InferenceRow&)>& tell) {
+  measure_all(bench, translator, tell);
+}
+
+void measure_generation(const InferenceBench& bench, const std::function<void(const InferenceRow&)>& tell) {
+  measure_all(bench, writer, tell);
+}
+
+}  // namespace fovea::bench

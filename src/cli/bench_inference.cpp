@@ -1,0 +1,102 @@
+// `fovea bench translate` and `fovea bench generate`: models at work, by the number of threads.
+#include <fmt/format.h>
+
+#include <map>
+#include <memory>
+
+#include "bench/inference.h"
+#include "cli/bench.h"
+
+namespace fovea::cli {
+namespace {
+
+using Measure = void (*)(const bench::InferenceBench&,
+                         const std::function<void(const bench::InferenceRow&)>&);
+
+struct Task {
+  const char* width;  // what the column of widths counts
+  const char* unit;
+  Measure measure;
+};
+
+void run(const bench::InferenceBench& bench, const Task& task) {
+  fmt::print(
+      "Untrained models: time does not depend on the values of the weights. \"of peak\" is the time of all "
+      "products at the measured f32 peak of these threads, divided by the time of the task. \"gain\" is "
+      "beside "
+      "the first number of threads. Parts are shares of the time of all threads.\n{:<12} {:<7} {:>5} {:>7} "
+      "{:>10} {:>12} {:>6} {:>8}  parts, %\n",
+      "model", "weights", task.width, "threads", "tokens/s", task.unit, "gain", "of peak");
+  std::map<std::string, double> first;
+  task.measure(bench, [&](const bench::InferenceRow& row) {
+    const std::string_view weights = autograd::to_string(row.weights);
+    const double alone =
+        first.try_emplace(fmt::format("{} {} {}", row.model, weights, row.width), row.seconds).first->second;
+    std::string parts;
+    for (const auto& [name, share] : row.parts) {
+      if (share >= 0.005) parts += fmt::format("{}{} {:.0f}", parts.empty() ? "" : ", ", name, 100.0 * share);
+    }
+    fmt::print("{:<12} {:<7} {:>5} {:>7} {:>10.0f} {:>12.1f} {:>5.2f}x {:>7.1f}%  {}\n", row.model, weights,
+               row.width, row.threads, row.tokens_per_second, row.per_second, alone / row.seconds,
+               100.0 * row.share, parts);
+    std::fflush(stdout);
+  });
+}
+
+CLI::App* add_command(CLI::App& group, const char* name, const char* description,
+                      const std::vector<std::string>& models, const Task& task,
+                      const std::shared_ptr<bench::InferenceBench>& o) {
+  CLI::App* command = group.add_subcommand(name, description);
+  command->add_option("--models", o->models, "any of: " + fmt::format("{}", fmt::join(models, ", ")))
+      ->delimiter(',')
+      ->check(CLI::IsMember(models));
+  command->add_option("--threads", o->threads, "numbers of threads, which run in turns")
+      ->delimiter(',')
+      ->check(CLI::Range(1, 1024));
+  auto weights = std::make_shared<std::vector<std::string>>(1, "f32");
+  command->add_option("--weights", *weights, "types of the weights: f32, bf16, int8")
+      ->delimiter(',')
+      ->check(CLI::IsMember({"f32", "bf16", "int8"}));
+  command->add_option("--rounds", o->rounds, "turns")->check(CLI::Range(1, 1000));
+  command->callback([o, weights, task] {
+    o->weights.clear();
+    for (const std::string& type : *weights) o->weights.push_back(autograd::parse_weight_type(type));
+    run(*o, task);
+  });
+  return command;
+}
+
+}  // namespace
+
+void register_bench_inference(CLI::App& command_group) {
+  auto translation = std::make_shared<bench::InferenceBench>();
+  translation->models = {"transformer", "rnn"};
+  translation->widths = {1, 5};
+  CLI::App* translate = add_command(
+      command_group, "translate", "Translation by small models: speed, threads, parts",
+      bench::translation_models(), {"beam", "sentences/s", bench::measure_translation}, translation);
+  translate->add_option("--beam-size", translation->widths, "1: greedy")
+      ->delimiter(',')
+      ->check(CLI::Range(1, 1000));
+  translate->add_option("--vocabulary", translation->vocabulary, "of source and target")
+      ->check(CLI::Range(8, 1 << 22));
+  translate->add_option("--sentences", translation->sentences, "to translate")->check(CLI::Range(1, 1 << 20));
+  translate->add_option("--mini-batch", translation->batch, "sentences of a batch")
+      ->check(CLI::Range(1, 1 << 16));
+
+  auto generation = std::make_shared<bench::InferenceBench>();
+  generation->models = {"characters"};
+  generation->widths = {1, 16};
+  CLI::App* generate =
+      add_command(command_group, "generate", "Generation by small language models: speed, threads, parts",
+                  bench::generation_models(), {"texts", "texts/s", bench::measure_generation}, generation);
+  generate->add_option("--texts", generation->widths, "written at once")
+      ->delimiter(',')
+      ->check(CLI::Range(1, 1 << 16));
+  generate->add_option("--prompt", generation->prompt, "tokens that a text begins with")
+      ->check(CLI::Range(1, 1 << 20));
+  generate->add_option("--tokens", generation->tokens, "tokens that are written")
+      ->check(CLI::Range(1, 1 << 20));
+}
+
+}  // namespace fovea::cli
