@@ -32,9 +32,10 @@ function(fovea_precompiled_headers name type)
   target_precompile_headers(${name} PRIVATE ${ARGN})
 endfunction()
 
-# fovea_use_precompiled(TARGET NAME)
+# fovea_use_precompiled(TARGET NAME DEPENDENCIES...): not for a target that depends on OpenMP (-fopenmp) or Pango (-pthread),
+# because GCC refuses headers that were precompiled without these flags.
 function(fovea_use_precompiled target name)
-  if(FOVEA_PRECOMPILE)
+  if(FOVEA_PRECOMPILE AND NOT "${ARGN}" MATCHES "OpenMP::|PangoCairo::")
     target_precompile_headers(${target} REUSE_FROM ${name})
   endif()
 endfunction()

@@ -33,6 +33,7 @@
 #include "fovea/plan/plan.h"
 #include "fovea/plan/recurrence.h"
 #include "fovea/plan/recurrence_segment.h"
+#include "fovea/plan/recurrence_tree.h"
 #include "fovea/plan/rope.h"
 #include "fovea/plan/selective_scan.h"
 #include "fovea/text/alignment.h"

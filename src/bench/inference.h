@@ -1,5 +1,5 @@
 // `fovea bench translate` and `fovea bench generate`: small models at work, by the number of threads and the
-// type of their weights, with the share of each part of the work and of the machine's limit.
+// type of their weights. A row says the share of each part of the work, and of the machine's limit.
 #pragma once
 
 #include <cstdint>
