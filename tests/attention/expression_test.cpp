@@ -23,7 +23,7 @@ struct Mistake {
 
 // The grammar in the comment of the header has every name that its parser knows.
 TEST(Expression, TheHeaderListsEveryName) {
-  std::ifstream stream(std::string(FOVEA_TEST_DATA) + "/../../include/fovea/attention/expression.h");
+  std::ifstream stream(FOVEA_TEST_DATA "/../../include/fovea/attention/expression.h");
   const std::string header((std::istreambuf_iterator<char>(stream)), std::istreambuf_iterator<char>());
   const auto expect = [&](const std::string& name) {
     EXPECT_NE(header.find("'" + name + "'"), std::string::npos) << name;
