@@ -240,13 +240,15 @@ Ids target_of(const Options& o, const models::ModelFolder& folder, const Ids& so
   const models::GenerationDefaults defaults = folder.generation();
   if (o.target.empty()) {
     const auto model = folder.sequence_to_sequence();
-    models::BeamOptions beams{.beams = defaults.beams,
-                              .length = defaults.max_new.value_or(defaults.max_length.value_or(longest) - 1),
-                              .length_penalty = defaults.length_penalty,
-                              .early_stopping = defaults.early_stopping,
-                              .rules = defaults.rules,
-                              .stop = defaults.stop_ids};
-    beams.length = std::clamp<std::int64_t>(beams.length, 1, longest);
+    // As fovea translate writes it, but for what is too long for a picture.
+    std::int64_t length = defaults.max_new.value_or(2 * std::ssize(source) + 10);
+    if (!defaults.max_new && defaults.max_length) length = *defaults.max_length - 1;
+    const models::BeamOptions beams{.beams = defaults.beams,
+                                    .length = std::clamp<std::int64_t>(length, 1, longest),
+                                    .length_penalty = defaults.length_penalty,
+                                    .early_stopping = defaults.early_stopping,
+                                    .rules = defaults.rules,
+                                    .stop = defaults.stop_ids};
     return searched_ids(folder, *model, source, beams).ids;
   }
   if (defaults.stop_ids.empty())

@@ -24,13 +24,14 @@ class Builder {
   void special(const std::string& spelling) {
     pieces_.tokens.push_back(spelling);
     begin_word(spelling);
-    open_ = false;
+    open_ = blank_ = false;
   }
   /// A token that shows `text`. `begins`: whether a word begins with it; the first one behind a special id
-  /// does.
+  /// does. A blank alone begins the word of the token behind it.
   void add(std::string_view text, bool begins) {
     const std::string shown = trimmed(text);
-    add(shown, shown, begins);
+    add(shown, shown, begins && !(blank_ && !text.starts_with(' ')));
+    blank_ = begins && shown.empty();
   }
   /// Another byte of the character that the token before it shows.
   void add_byte() { add("…", "", false); }
@@ -45,8 +46,9 @@ class Builder {
  private:
   void add(const std::string& shown, const std::string& of_word, bool begins) {
     begins = begins || !open_;
-    pieces_.tokens.push_back((begins ? std::string(kBegin) : "") +
-                             (shown.empty() ? std::string(kBlank) : shown));
+    pieces_.tokens.push_back(begins          ? std::string(kBegin) + shown
+                             : shown.empty() ? std::string(kBlank)
+                                             : shown);
     if (begins)
       begin_word(of_word);
     else
@@ -63,7 +65,7 @@ class Builder {
   }
 
   Pieces pieces_;
-  bool open_ = false;
+  bool open_ = false, blank_ = false;
 };
 
 class JsonPieces final : public PieceReader {
@@ -177,10 +179,11 @@ Pieces PieceReader::written(const Ids& ids) const {
   for (std::size_t i = 0; i < ids.size(); ++i) {
     const std::string now = decode(std::span(ids).first(i + 1));
     const std::string added = now.size() > before.size() ? now.substr(before.size()) : "";
-    if (added.empty())
-      builder.special(token(ids[i]));
+    const std::string spelling = token(ids[i]);
+    if (added.empty() && spelling != kBegin)
+      builder.special(spelling);
     else
-      builder.add(added, added.starts_with(' ') || before.ends_with(' '));
+      builder.add(added, added.empty() || added.starts_with(' ') || before.ends_with(' '));
     before = now;
   }
   return builder.take(ids);

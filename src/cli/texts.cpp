@@ -17,25 +17,30 @@ namespace {
 
 constexpr char kMark = '\x01';
 
-std::set<std::string>& text_commands() {
-  static std::set<std::string> names;
-  return names;
+std::set<const CLI::App*>& text_commands() {
+  static std::set<const CLI::App*> commands;
+  return commands;
 }
 
 }  // namespace
 
 std::vector<std::string> marked_arguments(CLI::App& app, std::vector<std::string> arguments) {
-  const auto is_text_command = [](const std::string& word) { return text_commands().contains(word); };
-  const auto command = std::ranges::find_if(arguments, is_text_command);
-  if (command == arguments.end()) return arguments;
+  CLI::App* command = &app;
+  auto argument = arguments.begin();
+  for (; argument != arguments.end() && !text_commands().contains(command); ++argument) {
+    const auto named = [&](const CLI::App* below) { return below->get_name() == *argument; };
+    const std::vector<CLI::App*> found = command->get_subcommands(named);
+    if (!found.empty()) command = found.front();
+  }
+  if (!text_commands().contains(command)) return arguments;
   const CLI::Validator unmark(
       [](std::string& text) {
         if (text.starts_with(kMark)) text.erase(0, 1);
         return std::string();
       },
       "");
-  for (CLI::Option* option : app.get_subcommand(*command)->get_options()) option->transform(unmark);
-  for (auto argument = command + 1; argument != arguments.end(); ++argument) {
+  for (CLI::Option* option : command->get_options()) option->transform(unmark);
+  for (; argument != arguments.end(); ++argument) {
     if (argument->starts_with(kMark) || (argument->starts_with('[') && argument->ends_with(']')))
       argument->insert(0, 1, kMark);
   }
@@ -43,7 +48,7 @@ std::vector<std::string> marked_arguments(CLI::App& app, std::vector<std::string
 }
 
 void add_text_options(CLI::App& command, TextOptions& options, const std::string& texts) {
-  text_commands().insert(command.get_name());
+  text_commands().insert(&command);
   command.add_option("--model", options.model, "folder of the model, with its tokenizer.json")->required();
   command.add_option("text", options.texts, texts + "; without any, standard input has one a line");
   command.add_option("--input", options.input, "file with one a line, instead of arguments");

@@ -52,7 +52,8 @@ AttentionMap merge_tokens(const AttentionMap& map, const TokenGroups& queries, c
                       .layer = map.layer,
                       .query_tokens = queries.labels,
                       .key_tokens = keys.labels,
-                      .heads = map.heads};
+                      .heads = map.heads,
+                      .weights = {}};
   std::vector<double> sums(static_cast<std::size_t>(map.heads) * merged.rows() * merged.columns());
   std::vector<double> counts(merged.rows());
   for (const std::size_t word : queries.of) ++counts[word];

@@ -108,7 +108,7 @@ TEST(BeamSearch, ManyAreAsEachAlone) {
     BeamRequest& request = requests.emplace_back();
     for (std::int32_t k = 0; k < 1 + 40 * i; ++k) request.prompt.push_back((3 * k + i) % 7);
     request.options = {.beams = 1 + i, .length = 12 - 2 * i, .stop = {3}};
-    request.options.rules.no_repeat_ngram = i % 3;
+    request.options.rules.no_repeat_ngram = i % 2 == 0 ? 0 : 2 + i;
   }
   KvCache cache({.layers = model.cache_layers()});
   std::vector<std::vector<BeamText>> found(requests.size());

@@ -61,7 +61,7 @@ class TextEncoder {
   /// The last hidden states, [1, all ids, dim]. `types` has one number for each id of all sequences; without
   /// it all are 0. Throws InvalidArgument for no sequences, an empty one, an id or a type outside its table,
   /// and a sequence that is longer than the positions. Padding inside a sequence is read like any other id.
-  /// It may have no position of its own (spec().pad_id); the ids behind it then count on as if it were absent.
+  /// Where it has no position of its own (spec().pad_id), the ids behind it count on as if it were not there.
   /// `weights`, as in TransformerStack::Call, needs one sequence alone.
   nn::Var hidden(nn::Context& context, std::span<const std::vector<std::int32_t>> sequences,
                  std::span<const std::int32_t> types = {},
