@@ -10,7 +10,7 @@ import tempfile
 
 # Entry: the most headers, the most types (classes, structs and enums, nested ones too).
 LIMITS = {
-    "fovea/plan/attention.h": (11, 56),  # attention(), one call
+    "fovea/plan/attention.h": (11, 57),  # attention(), one call
     "fovea/plan/plan.h": (14, 71),  # make_plan, attend and attend_backward
     "fovea/attention.h": (17, 80),  # every mask beside one call
 }
