@@ -32,6 +32,13 @@ class Reader {
   fovea::nn::Var loss(fovea::nn::Context& context, std::span<const Exercise> exercises);
   /// The answers of each exercise.
   std::vector<std::vector<std::int32_t>> answers(std::span<const Exercise> exercises);
+  /// The same with a cache: what is told is read in one call, and then each question alone.
+  struct Decoded {
+    std::vector<std::int32_t> answers;
+    std::int64_t bytes = 0;           ///< that the cache has at the end
+    double seconds_a_question = 0.0;  ///< of the processor
+  };
+  Decoded decode(const Exercise& exercise);
   /// The weights of a layer's values in one exercise, [1, heads, length, length].
   fovea::Tensor weights(const Exercise& exercise, std::size_t layer);
   /// Bytes of what a model keeps of `tokens` tokens: keys and values, or states.
@@ -41,6 +48,8 @@ class Reader {
 
  private:
   fovea::nn::Var embed(fovea::nn::Context& context, std::span<const Exercise> exercises) const;
+  fovea::nn::Var read(fovea::nn::Context& context, const Exercise& exercise, std::int64_t from,
+                      std::int64_t count, fovea::nn::StackCache& cache) const;
   fovea::nn::Var questions(fovea::nn::Context& context, std::span<const Exercise> exercises,
                            fovea::Tensor* weights = nullptr, std::size_t layer = 0) const;
 

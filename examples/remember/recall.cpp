@@ -1,5 +1,6 @@
 #include "recall.h"
 
+#include <algorithm>
 #include <numeric>
 #include <utility>
 
@@ -46,6 +47,31 @@ Exercise draw_list(std::uint64_t seed, std::uint64_t number, std::int64_t pairs)
     list.outdated.push_back(value_of[0][static_cast<std::size_t>(key)]);
     list.answers.push_back(value_of[1][static_cast<std::size_t>(key)]);
   }
+  return list;
+}
+
+Vocabulary vocabulary_of_long_lists() {
+  return {.tables = {{"keys", kKeys + 1}, {"values", kValues + 2}}, .answers = kValues};
+}
+
+Exercise draw_long_list(std::uint64_t seed, std::uint64_t number, std::int64_t tokens) {
+  constexpr std::int32_t noise[] = {kKeys, kValues + 1};
+  const std::int64_t pairs = std::min(kKeys, tokens / 4), told = 2 * pairs;
+  Exercise list = draw_list(seed, number, pairs);
+  fovea::PhiloxStream random(seed, (number << 20) + (1 << 19));  // behind those of the list
+  std::vector<std::vector<std::int32_t>> spread(list.ids.size());
+  // Every choice of places is equally probable: of `left` tokens so many still tell something.
+  std::int64_t next = 0;
+  for (std::int64_t left = tokens - pairs; left > 0; --left) {
+    const bool tells =
+        random.next_below(static_cast<std::uint32_t>(left)) < static_cast<std::uint32_t>(told - next);
+    for (std::size_t table = 0; table < spread.size(); ++table)
+      spread[table].push_back(tells ? list.ids[table][static_cast<std::size_t>(next)] : noise[table]);
+    next += tells ? 1 : 0;
+  }
+  for (std::size_t table = 0; table < spread.size(); ++table)
+    spread[table].insert(spread[table].end(), list.ids[table].begin() + told, list.ids[table].end());
+  list.ids = std::move(spread);
   return list;
 }
 

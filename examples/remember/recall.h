@@ -1,4 +1,5 @@
-// The first task: lists that tell the value of each key twice, and then ask for the last one.
+// The first task: lists that tell the value of each key twice, and then ask for the last one. In the third
+// task the same lists are spread over a long sequence of noise.
 #pragma once
 
 #include "exercise.h"
@@ -16,5 +17,13 @@ Vocabulary vocabulary_of_lists();
 /// third. The values that were told first are `outdated`. Lists of different numbers are drawn apart.
 /// pairs <= kKeys.
 Exercise draw_list(std::uint64_t seed, std::uint64_t number, std::int64_t pairs);
+
+/// The same tables with one row more, for noise.
+Vocabulary vocabulary_of_long_lists();
+
+/// List `number` of a seed among noise: the sequence has `tokens` tokens, and the list a pair for four of
+/// them, but at most kKeys. What is told stands at random places, and the questions are the last tokens.
+/// tokens >= 4.
+Exercise draw_long_list(std::uint64_t seed, std::uint64_t number, std::int64_t tokens);
 
 }  // namespace remember
