@@ -21,6 +21,9 @@ nn::Mixer softmax_attention() {
   options.spec.mods.push_back(AlibiBias{});
   return options;
 }
+nn::Mixer plain_attention() {
+  return nn::AttentionOptions{.head_dim = kKeyDim, .value_dim = kDim};
+}
 nn::Mixer rotary_attention() {
   nn::AttentionOptions options{.num_query_heads = 4, .head_dim = kKeyDim / 4, .value_dim = kDim / 4};
   options.rope = nn::Rotary(Rope{.rotary_dim = kKeyDim / 4}, 4096);

@@ -19,6 +19,8 @@ fovea::nn::Mixer gated_delta();
 fovea::nn::Mixer mamba2();
 /// ALiBi's slope is learned: of two equal keys the later one is wanted.
 fovea::nn::Mixer softmax_attention();
+/// Without positions: where every key is told once, keys are enough.
+fovea::nn::Mixer plain_attention();
 /// Four heads of the same size together, with rotary positions.
 fovea::nn::Mixer rotary_attention();
 /// Four heads, because each has a decay of its own. Together their states are as large as one of the others.

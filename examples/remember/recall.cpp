@@ -56,22 +56,31 @@ Vocabulary vocabulary_of_long_lists() {
 
 Exercise draw_long_list(std::uint64_t seed, std::uint64_t number, std::int64_t tokens) {
   constexpr std::int32_t noise[] = {kKeys, kValues + 1};
-  const std::int64_t pairs = std::min(kKeys, tokens / 4), told = 2 * pairs;
-  Exercise list = draw_list(seed, number, pairs);
-  fovea::PhiloxStream random(seed, (number << 20) + (1 << 19));  // behind those of the list
-  std::vector<std::vector<std::int32_t>> spread(list.ids.size());
-  // Every choice of places is equally probable: of `left` tokens so many still tell something.
-  std::int64_t next = 0;
+  const std::int64_t pairs = std::min(kKeys, tokens / 4);
+  fovea::PhiloxStream random(seed, number << 20);
+  std::vector<std::int32_t> all(kKeys), value_of(kKeys);
+  std::iota(all.begin(), all.end(), 0);
+  const std::vector<std::int32_t> told = shuffled(random, all, pairs);
+  Exercise list{.ids = {{}, {}}, .answers = {}};
+  // Every choice of places is equally probable: of `left` tokens so many still tell a pair.
+  std::size_t next = 0;
   for (std::int64_t left = tokens - pairs; left > 0; --left) {
-    const bool tells =
-        random.next_below(static_cast<std::uint32_t>(left)) < static_cast<std::uint32_t>(told - next);
-    for (std::size_t table = 0; table < spread.size(); ++table)
-      spread[table].push_back(tells ? list.ids[table][static_cast<std::size_t>(next)] : noise[table]);
-    next += tells ? 1 : 0;
+    const auto pairs_left = static_cast<std::uint32_t>(told.size() - next);
+    if (random.next_below(static_cast<std::uint32_t>(left)) < pairs_left) {
+      const std::int32_t key = told[next++];
+      value_of[static_cast<std::size_t>(key)] = static_cast<std::int32_t>(random.next_below(kValues));
+      list.ids[0].push_back(key);
+      list.ids[1].push_back(value_of[static_cast<std::size_t>(key)]);
+    } else {
+      list.ids[0].push_back(noise[0]);
+      list.ids[1].push_back(noise[1]);
+    }
   }
-  for (std::size_t table = 0; table < spread.size(); ++table)
-    spread[table].insert(spread[table].end(), list.ids[table].begin() + told, list.ids[table].end());
-  list.ids = std::move(spread);
+  for (const std::int32_t key : shuffled(random, told, pairs)) {
+    list.ids[0].push_back(key);
+    list.ids[1].push_back(kQuestion);
+    list.answers.push_back(value_of[static_cast<std::size_t>(key)]);
+  }
   return list;
 }
 

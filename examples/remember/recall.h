@@ -1,5 +1,5 @@
 // The first task: lists that tell the value of each key twice, and then ask for the last one. In the third
-// task the same lists are spread over a long sequence of noise.
+// task every key is told once, somewhere in a long sequence of noise.
 #pragma once
 
 #include "exercise.h"
@@ -21,9 +21,9 @@ Exercise draw_list(std::uint64_t seed, std::uint64_t number, std::int64_t pairs)
 /// The same tables with one row more, for noise.
 Vocabulary vocabulary_of_long_lists();
 
-/// List `number` of a seed among noise: the sequence has `tokens` tokens, and the list a pair for four of
-/// them, but at most kKeys. What is told stands at random places, and the questions are the last tokens.
-/// tokens >= 4.
+/// Sequence `number` of a seed, of `tokens` tokens: for four of them one pair of a key and a value, but at
+/// most kKeys. Each is told once, at a random place among noise, and the last tokens ask for them in another
+/// order. tokens >= 4.
 Exercise draw_long_list(std::uint64_t seed, std::uint64_t number, std::int64_t tokens);
 
 }  // namespace remember
