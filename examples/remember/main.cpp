@@ -1,7 +1,7 @@
-// Two tasks of memory. In the first a list tells the values of keys, tells the same keys again with other
+// Three tasks of memory. In the first a list tells the values of keys, tells the same keys again with other
 // values, and asks for the last ones. In the second symbols stand at random places among noise, and are to be
-// written out in order. Recurrences, which keep a state of one size, softmax attention, which keeps every
-// token, and hybrids of both learn them.
+// written out in order. In the third keys and values stand among thousands of tokens of noise. Recurrences,
+// which keep a state of one size, softmax attention, which keeps every token, and hybrids of both learn them.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -38,10 +38,15 @@ struct Task {
   std::string figure;                  ///< its name, with {} for the size
   std::string title, sizes;            ///< of the chart, and of its axis
   std::vector<std::int64_t> learned;   ///< sizes that take turns in training
+  std::vector<std::int64_t> batches;   ///< exercises of an update, one number for each of them
   std::vector<std::int64_t> tested;    ///< sizes of the chart
   std::vector<std::int64_t> reported;  ///< those of them that become figures
   std::vector<std::int64_t> kept;      ///< numbers of tokens whose bytes become figures
   std::vector<Contender> contenders;
+  std::int64_t updates = 1500;
+  /// Training begins with the first two sizes, and the others join them one by one before its middle.
+  bool from_short_to_long = false;
+  std::string curve = {};  ///< behind the names of its curves of losses
 };
 
 const std::string kFull = "4 layers of softmax attention", kHybrid = "hybrid: 3 linear, 1 softmax";
@@ -56,6 +61,7 @@ Task recall() {
       .title = "The last value of each key: right answers by the number of pairs",
       .sizes = "pairs",
       .learned = {16, 32, 48, 64},
+      .batches = {12, 12, 12, 12},
       .tested = {4, 8, 16, 32, 48, 64},
       .reported = {16, 32, 64},
       .kept = {192, 1920, 7680},
@@ -80,6 +86,7 @@ Task copying() {
           .title = "Selective copying: right symbols by the number of tokens of noise",
           .sizes = "tokens of noise",
           .learned = {24, 56, 120},
+          .batches = {12, 12, 12},
           .tested = {24, 56, 120, 248, 504},
           .reported = {24, 120, 504},
           .kept = {136, 520},
@@ -94,6 +101,32 @@ Task copying() {
                          {"hybrid: 1 Mamba-2, 1 softmax", {mamba, softmax}}}};
 }
 
+const std::string kHybridLong = "hybrid: 1 softmax, 3 linear";
+
+// Its sizes are tokens. The hybrid's softmax attention is in its first layer, where it reads keys and values
+// as they are: it learns in fewer updates than behind recurrences. Longer sequences join the training when
+// shorter ones have been read for a while, because they cost more and teach no more at first.
+Task long_recall() {
+  const nn::Mixer linear = linear_attention(), softmax = plain_attention();
+  return {
+      .vocabulary = vocabulary_of_long_lists(),
+      .draw = draw_long_list,
+      .figure = "right, 64 pairs among {} tokens",
+      .title = "The value of each of 64 keys among noise: right answers by the number of tokens",
+      .sizes = "tokens",
+      .learned = {64, 128, 256, 1024, 4096},
+      .batches = {12, 12, 12, 4, 1},
+      .tested = {},
+      .reported = {256, 1024, 4096},
+      .kept = {},
+      .contenders = {{kFull, {softmax, softmax, softmax, softmax}},
+                     {"4 layers of linear attention (baseline)", {linear, linear, linear, linear}},
+                     {kHybridLong, {softmax, linear, linear, linear}, {{.size = 4096, .at_least = 0.97}}}},
+      .updates = 800,
+      .from_short_to_long = true,
+      .curve = ", among noise"};
+}
+
 std::vector<Exercise> exercises_of(const Task& task, std::uint64_t seed, std::int64_t first,
                                    std::int64_t count, std::int64_t size) {
   std::vector<Exercise> exercises;
@@ -102,16 +135,25 @@ std::vector<Exercise> exercises_of(const Task& task, std::uint64_t seed, std::in
   return exercises;
 }
 
+// The size of an update, as an index of task.learned.
+std::size_t turn_of(const Task& task, std::int64_t update, std::int64_t updates) {
+  const std::int64_t sizes = std::ssize(task.learned);
+  const std::int64_t among =
+      task.from_short_to_long ? std::min(sizes, 2 + 2 * sizes * update / updates) : sizes;
+  return static_cast<std::size_t>(update % among);
+}
+
 void train_reader(Run& run, const Task& task, const std::string& name, Reader& reader) {
-  const std::int64_t updates = run.scaled(1500, 4), batch = run.scaled(12, 2);
+  const std::int64_t updates = run.scaled(task.updates, 4), most = run.scaled(12, 2);
   train::fit(
       reader.parameters(),
       {.updates = updates,
        .schedule = nn::WarmupCosine{.peak = 3e-3, .warmup = updates / 10},
        .seed = run.seed()},
       [&](nn::Context& context, std::int64_t update) {
-        const std::int64_t size = task.learned[static_cast<std::size_t>(update) % task.learned.size()];
-        return reader.loss(context, exercises_of(task, run.seed(), update * batch, batch, size));
+        const std::size_t turn = turn_of(task, update, updates);
+        const std::int64_t batch = std::min(most, task.batches[turn]);
+        return reader.loss(context, exercises_of(task, run.seed(), update * most, batch, task.learned[turn]));
       },
       run.progress(name));
 }
@@ -144,6 +186,18 @@ Shares evaluate(Run& run, const Task& task, Reader& reader, std::int64_t size) {
   return {shares.right / asked, shares.outdated / asked};
 }
 
+// The share of right answers of a contender, with its promise.
+void report_right(Run& run, const Task& task, const Contender& contender, std::int64_t size, double share) {
+  gallery::Figure figure{
+      .what = fmt::format(fmt::runtime(task.figure), size), .of = contender.name, .value = share};
+  for (const Contender::Promise& promise : contender.promises) {
+    if (promise.size != size) continue;
+    figure.at_least = promise.at_least;
+    figure.at_most = promise.at_most;
+  }
+  run.figure(figure);
+}
+
 void compare(Run& run, const Task& task, std::deque<Reader>& readers) {
   inspect::LineChart chart{task.title, task.sizes, "right, %", {}};
   const auto among = [](const std::vector<std::int64_t>& sizes, std::int64_t size) {
@@ -155,15 +209,7 @@ void compare(Run& run, const Task& task, std::deque<Reader>& readers) {
     for (const std::int64_t size : task.tested) {
       const Shares shares = evaluate(run, task, readers[i], size);
       chart.curves.back().points.push_back({static_cast<double>(size), 100.0 * shares.right});
-      if (!among(task.reported, size)) continue;
-      gallery::Figure figure{
-          .what = fmt::format(fmt::runtime(task.figure), size), .of = contender.name, .value = shares.right};
-      for (const Contender::Promise& promise : contender.promises) {
-        if (promise.size != size) continue;
-        figure.at_least = promise.at_least;
-        figure.at_most = promise.at_most;
-      }
-      run.figure(figure);
+      if (among(task.reported, size)) report_right(run, task, contender, size, shares.right);
     }
   }
   run.report().charts.push_back(chart);
@@ -207,6 +253,60 @@ void compare_hybrid(Run& run, const Task& task, std::deque<Reader>& readers) {
        .of = kHybrid,
        .value = static_cast<double>(hybrid.bytes_kept(tokens)) / static_cast<double>(full.bytes_kept(tokens)),
        .at_most = 0.26});
+}
+
+// Recall over long sequences as a text is written: what is told is read at once, and then each question
+// alone. Bytes and times are those of the caches that give the answers.
+void compare_long(Run& run, const Task& task, std::deque<Reader>& readers) {
+  constexpr std::uint64_t held_out = std::uint64_t{1} << 30;
+  struct Measured {
+    double right = 0.0, bytes = 0.0, seconds = 0.0;
+  };
+  const std::int64_t lists = run.scaled(32, 1), longest = task.reported.back();
+  std::vector<Measured> behind_most;
+  for (std::size_t i = 0; i < readers.size(); ++i) {
+    Measured measured;
+    for (const std::int64_t tokens : task.reported) {
+      std::int64_t right = 0, asked = 0;
+      std::vector<double> seconds;
+      for (std::int64_t n = 0; n < lists; ++n) {
+        const Exercise list =
+            task.draw(run.seed(), held_out + static_cast<std::uint64_t>(tokens * 10'000 + n), tokens);
+        const Reader::Decoded decoded = readers[i].decode(list);
+        for (std::size_t k = 0; k < list.answers.size(); ++k)
+          right += decoded.answers[k] == list.answers[k] ? 1 : 0;
+        asked += std::ssize(list.answers);
+        seconds.push_back(decoded.seconds_a_question);
+        measured.bytes = static_cast<double>(decoded.bytes);
+      }
+      std::nth_element(seconds.begin(), seconds.begin() + lists / 2, seconds.end());
+      measured.seconds = seconds[static_cast<std::size_t>(lists / 2)];
+      measured.right = static_cast<double>(right) / static_cast<double>(asked);
+      report_right(run, task, task.contenders[i], tokens, measured.right);
+    }
+    behind_most.push_back(measured);
+  }
+  for (std::size_t i = 0; i < readers.size(); ++i)
+    run.figure({.what = fmt::format("kept of the {} tokens", longest),
+                .of = task.contenders[i].name,
+                .value = behind_most[i].bytes,
+                .unit = Unit::bytes});
+  for (std::size_t i = 0; i < readers.size(); ++i)
+    run.figure({.what = fmt::format("a question behind {} tokens", longest),
+                .of = task.contenders[i].name,
+                .value = behind_most[i].seconds,
+                .unit = Unit::seconds});
+  // The first is full attention, the last the hybrid.
+  const Measured &full = behind_most.front(), &hybrid = behind_most.back();
+  run.figure({.what = fmt::format("more than full attention, {} tokens", longest),
+              .of = kHybridLong,
+              .value = hybrid.right - full.right,
+              .unit = Unit::points,
+              .at_least = -0.005});
+  run.figure({.what = fmt::format("kept, as a share of full attention's, {} tokens", longest),
+              .of = kHybridLong,
+              .value = hybrid.bytes / full.bytes,
+              .at_most = 0.27});
 }
 
 // -- the picture
@@ -270,7 +370,7 @@ std::deque<Reader> trained(Run& run, const Task& task) {
   std::deque<Reader> readers;
   for (const Contender& contender : task.contenders) {
     readers.emplace_back(run.seed(), task.vocabulary, contender.mixers);
-    train_reader(run, task, contender.name, readers.back());
+    train_reader(run, task, contender.name + task.curve, readers.back());
   }
   return readers;
 }
@@ -280,6 +380,7 @@ void example(Run& run) {
       "A list tells the values of keys, and tells the same keys again in another order with other values. "
       "Then each key is asked for.",
       "Symbols stand at random places among noise. They are to be written out in order at the end.",
+      "Keys and values stand among thousands of tokens of noise. Then each key is asked for.",
       "Recurrences keep a state of one size, softmax attention keeps all keys and values."};
   const Task lists = recall(), noisy = copying();
   std::deque<Reader> recalling = trained(run, lists);
@@ -291,6 +392,9 @@ void example(Run& run) {
   compare(run, noisy, copyists);
   compare_bytes(run, noisy, copyists);
   draw_weights(run, lists, recalling, noisy, copyists);
+  const Task lists_in_noise = long_recall();
+  std::deque<Reader> decoding = trained(run, lists_in_noise);
+  compare_long(run, lists_in_noise, decoding);
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 #include "reader.h"
 
 #include "fovea/attention/masks.h"
+#include "gallery.h"
 
 namespace remember {
 
@@ -19,6 +20,9 @@ nn::Mixer softmax_attention() {
   nn::AttentionOptions options{.head_dim = kKeyDim, .value_dim = kDim};
   options.spec.mods.push_back(AlibiBias{});
   return options;
+}
+nn::Mixer plain_attention() {
+  return nn::AttentionOptions{.head_dim = kKeyDim, .value_dim = kDim};
 }
 nn::Mixer rotary_attention() {
   nn::AttentionOptions options{.num_query_heads = 4, .head_dim = kKeyDim / 4, .value_dim = kDim / 4};
@@ -94,6 +98,36 @@ std::vector<std::vector<std::int32_t>> Reader::answers(std::span<const Exercise>
     result.emplace_back(best.begin() + static_cast<std::ptrdiff_t>(n * asked),
                         best.begin() + static_cast<std::ptrdiff_t>((n + 1) * asked));
   return result;
+}
+
+// The rows of `count` tokens, the first of which is `from`, behind those in the cache.
+nn::Var Reader::read(nn::Context& context, const Exercise& exercise, std::int64_t from, std::int64_t count,
+                     nn::StackCache& cache) const {
+  Exercise part;
+  for (const std::vector<std::int32_t>& ids : exercise.ids)
+    part.ids.emplace_back(ids.begin() + from, ids.begin() + from + count);
+  return stack_.extend(context, embed(context, {&part, 1}), cache, {.mask = Causal{}});
+}
+
+Reader::Decoded Reader::decode(const Exercise& exercise) {
+  nn::Context context;
+  nn::StackCache cache = stack_.start(context, {}, {.store = Paged{64}});
+  const std::int64_t length = std::ssize(exercise.ids[0]), asked = std::ssize(exercise.answers);
+  read(context, exercise, 0, length - asked, cache);
+  Decoded decoded;
+  {
+    nn::StackCache fork = cache.fork();
+    read(context, exercise, length - asked, 1, fork);  // makes the plans of one row
+  }
+  const gallery::ProcessorStopwatch watch;
+  for (std::int64_t from = length - asked; from < length; ++from) {
+    const nn::Var row = read(context, exercise, from, 1, cache);
+    decoded.answers.push_back(
+        autograd::argmax_rows(answer_(context, reshape(row, {1, kDim})).value()).front());
+  }
+  decoded.seconds_a_question = watch.seconds() / static_cast<double>(asked);
+  decoded.bytes = cache.bytes();
+  return decoded;
 }
 
 Tensor Reader::weights(const Exercise& exercise, std::size_t layer) {

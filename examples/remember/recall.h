@@ -1,4 +1,5 @@
-// The first task: lists that tell the value of each key twice, and then ask for the last one.
+// The first task: lists that tell the value of each key twice, and then ask for the last one. In the third
+// task every key is told once, somewhere in a long sequence of noise.
 #pragma once
 
 #include "exercise.h"
@@ -16,5 +17,13 @@ Vocabulary vocabulary_of_lists();
 /// third. The values that were told first are `outdated`. Lists of different numbers are drawn apart.
 /// pairs <= kKeys.
 Exercise draw_list(std::uint64_t seed, std::uint64_t number, std::int64_t pairs);
+
+/// The same tables with one row more, for noise.
+Vocabulary vocabulary_of_long_lists();
+
+/// Sequence `number` of a seed, of `tokens` tokens: for four of them one pair of a key and a value, but at
+/// most kKeys. Each is told once, at a random place among noise, and the last tokens ask for them in another
+/// order. tokens >= 4.
+Exercise draw_long_list(std::uint64_t seed, std::uint64_t number, std::int64_t tokens);
 
 }  // namespace remember
