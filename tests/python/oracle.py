@@ -45,9 +45,10 @@ def attention(
             for mod in mods:
                 s = _mod(mod, s, place)
             seen = np.array([visible(mask, b, h, i, i + offset, j) for j in range(columns)], bool)
+            count = int(seen.sum())  # by the mask alone, whatever scores of -inf hide
             seen &= s > -np.inf
             if seen.any():
-                weights[b, h, i, seen], lse[b, h, i] = normalised(normalizer, s[seen], h)
+                weights[b, h, i, seen], lse[b, h, i] = normalised(normalizer, s[seen], h, count)
             for mod in weight_mods:
                 weights[b, h, i] *= _mod(mod, np.ones(columns), place)
             covered = covered + weights[b, h, i]
@@ -239,8 +240,8 @@ _VISIBLE: dict[str, Any] = {
 }
 
 
-def normalised(normalizer: Any, s: Any, head: int) -> tuple[Any, float]:
-    """Weights of the scores that a query sees, and their log-sum-exp or its replacement."""
+def normalised(normalizer: Any, s: Any, head: int, count: int) -> tuple[Any, float]:
+    """Weights of the scores that a query sees, and their log-sum-exp or its replacement. `count`: keys that the mask shows."""
     best = s.max()
     total = float(np.exp(s - best).sum())
     lse = float(best + math.log(total))
@@ -250,8 +251,8 @@ def normalised(normalizer: Any, s: Any, head: int) -> tuple[Any, float]:
         sink = float(np.asarray(normalizer.sink, np.float64)[head])
         return np.exp(s - np.logaddexp(lse, sink)), lse
     if isinstance(normalizer, fovea.ScalableSoftmax):
-        factor = float(np.asarray(normalizer.scale, np.float64)[head]) * math.log(len(s))
-        return normalised(fovea.Softmax(), np.where(s == -np.inf, s, s * factor), head)
+        factor = float(np.asarray(normalizer.scale, np.float64)[head]) * math.log(count)
+        return normalised(fovea.Softmax(), s * factor, head, count)
     if isinstance(normalizer, fovea.Sigmoid):
         return 1 / (1 + np.exp(-(s + normalizer.bias))), 0.0
     if isinstance(normalizer, (fovea.Sparsemax, fovea.Entmax)):
