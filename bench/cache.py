@@ -139,7 +139,7 @@ def mask_of(row: Row, keys: int) -> Optional[torch.Tensor]:
 
 
 class Static(Contender):
-    """The buffers of a StaticCache for the whole text: SDPA reads all of them, with a mask."""
+    """A StaticCache with exactly the rows that are needed. Longer buffers, as most programs have, would cost it more."""
 
     name = "StaticCache"
 

@@ -129,7 +129,7 @@ class AdaptiveEntmax(Normalizer):
     1909.00015).
 
     Args:
-        sparsity: [heads].
+        sparsity: [heads], finite.
 
     >>> fovea.attention(q, k, v, normalizer=fovea.AdaptiveEntmax([-1.0, 1.0])).shape
     (1, 2, 4, 8)

@@ -30,6 +30,7 @@ std::span<const ArgumentDeclaration> ScalableSoftmax::arguments() {
 std::span<const ArgumentDeclaration> AdaptiveEntmax::arguments() {
   static const std::vector<ArgumentDeclaration> list{{.name = "sparsity",
                                                       .axes = {{.size = &ArgumentSizes::num_query_heads}},
+                                                      .finite = true,
                                                       .start = ArgumentDeclaration::Start::zero}};
   return list;
 }

@@ -82,10 +82,18 @@ class Translating final : public Worker {
   std::int64_t count_ = 0;
 };
 
+models::LanguageModelConfig with_positions(models::LanguageModelConfig config, const InferenceBench& bench) {
+  config.positions = std::max(config.positions, bench.prompt + bench.tokens);
+  return config;
+}
+
 class Writing final : public Worker {
  public:
   Writing(const models::LanguageModelConfig& config, const InferenceBench& bench)
-      : model_(config, 1), vocabulary_(config.vocabulary), prompt_(bench.prompt), tokens_(bench.tokens) {}
+      : model_(with_positions(config, bench), 1),
+        vocabulary_(config.vocabulary),
+        prompt_(bench.prompt),
+        tokens_(bench.tokens) {}
 
   nn::ParameterSet& parameters() override { return model_.parameters(); }
   std::int64_t units(std::int64_t width) const override { return width; }

@@ -1,6 +1,7 @@
 // `fovea bench translate` and `fovea bench generate`: models at work, by the number of threads.
 #include <fmt/format.h>
 
+#include <cstdio>
 #include <map>
 #include <memory>
 

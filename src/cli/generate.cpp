@@ -269,7 +269,7 @@ void check_beams(const GenerateOptions& o) {
 
 // What keeps num_beams of the folder from being applied; "" if nothing does.
 std::string against_beams(const GenerateOptions& o) {
-  if (o.sample.temperature > 0.0) return "beams are not drawn from";
+  if (o.sample.temperature > 0.0 || !o.draws.empty()) return "beams are not drawn from";
   if (o.sample.length == 0) return "nothing is written";
   if (o.stats) return "--stats counts the cache of one text";
   if (!(o.save_state.empty() && o.load_state.empty())) return "a state is of one text";

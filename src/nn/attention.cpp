@@ -386,9 +386,8 @@ void MultiHeadAttention::append(Context& context, const Var& memory, const Cache
 
 namespace {
 
-// A mask made of data has no rows for other batches and for later keys.
+// A mask made of data has no rows for later keys, and one with a number for each entry fits one batch alone.
 bool fits(const Mask& mask, const AttentionShape& shape) {
-  if (mask.node().text_is_all()) return true;
   try {
     mask.node().validate(shape);
     return true;

@@ -497,6 +497,27 @@ TEST(MultiHeadAttention, PlansOnceWhereTheBatchChanges) {
   EXPECT_EQ(layer.plans_made(), 1);
 }
 
+// A mask with a number for each entry fits a batch of that size alone, whatever size a plan has room for.
+TEST(MultiHeadAttention, MasksWithANumberForEachEntryDecodeBehindACache) {
+  for (const std::int64_t batch : {1, 2, 3}) {
+    ParameterSet set(2);
+    const MultiHeadAttention layer(set, "a", 12, {.num_query_heads = 3});
+    const Tensor input = set.normal("input", {batch, 9, 12}, 1.0f).value;
+    Context context{.products = autograd::Products::by_row};
+    KeptRows kept(layer, batch);
+    kept.append(context, input);
+    std::vector<std::int64_t> numbers;
+    for (std::int64_t n = 0; n < batch; ++n) numbers.push_back(4 + n);
+    for (const Mask& mask : {Mask(KeyLengths{numbers}), Mask(Prefix{numbers})}) {
+      const Tensor whole = layer(context, input, input, {.mask = mask}).value(),
+                   cached = layer.attend_cached(context, input, kept.views(), {.mask = mask}).value();
+      for (std::int64_t i = 0; i < whole.count(); ++i)
+        ASSERT_NEAR(cached.data<float>()[i], whole.data<float>()[i], 1e-5)
+            << to_string(mask) << ", " << batch;
+    }
+  }
+}
+
 // Without an offset the queries are the last positions of what they read, for the mask and for rotations.
 TEST(MultiHeadAttention, WithoutAnOffsetQueriesAreTheLastPositions) {
   ParameterSet set(5);

@@ -14,10 +14,10 @@ namespace fovea {
 /// output ← the recurrence, where token i follows token parents[i] in the place of token i - 1. A parent of
 /// -1 is the initial state. All entries of the batch have the same tree.
 ///
-/// A token has the bits that it has if the tokens of its path are read one by one. Every token is read once;
-/// a state is kept for each token that has a child other than the next one, until the last of its children is
-/// read. Where children stand right behind their parents (depth first), most tokens need no state of their
-/// own.
+/// A token has the bits that it has if the tokens of its path are read one by one, by a plan for one token.
+/// Of the kernel that `plan` forces, only the instruction set counts. Every token is read once; a state is
+/// kept for each token that has a child other than the next one, until the last of its children is read.
+/// Where children stand right behind their parents (depth first), most tokens need no state of their own.
 ///
 /// `inputs` are those of recur. `output` is [batch, num_output_heads, len, value_dim]. Throws InvalidArgument
 /// as recur; where `parents` has not len numbers, each at least -1 and below its own place; and for

@@ -46,11 +46,12 @@ class Generation {
   }
   void use_task(const std::string& name) {
     std::string names;
+    bool is_there = false;
     for (const std::string& task : tasks()) {
-      if (task == name) task_ = config_[kTasks][name];
+      if (task == name) task_ = config_[kTasks][name], is_there = true;
       names += (names.empty() ? "" : ", ") + task;
     }
-    if (task_.empty())
+    if (!is_there)
       throw FileError(config_path_.string(), -1,
                       std::string(kTasks) + ": expected the task '" + name + "', got " +
                           (names.empty() ? "none" : names));

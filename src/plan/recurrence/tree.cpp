@@ -4,18 +4,17 @@
 #include <vector>
 
 #include "fovea/plan/recurrence_tree.h"
+#include "kernels/recurrence/chunked.h"
 #include "plan/recurrence/prepare.h"
 #include "plan/small_calls.h"
 
 namespace fovea {
 namespace {
 
-// What recur takes token by token (choose.h), so that a cut between two tokens keeps the bits.
-constexpr std::int64_t most_tokens = 4;
-
+// A plan that goes token by token, so that a cut between two tokens keeps the bits.
 RecurrencePlan plan_of_steps(const RecurrencePlan& plan) {
   RecurrenceShape shape = plan.shape();
-  shape.len = std::min(shape.len, most_tokens);
+  shape.len = std::min(shape.len, kernels::recurrence_step_tokens);
   const std::string kernel(plan.kernel());
   // The reference rounds states at the end of a call, in f32 once for all its tokens.
   if (kernel == "reference") shape.len = 1;
