@@ -265,7 +265,8 @@ def test_explain() -> None:
     q = np.ones((1, 2, 4, 8), np.float32)
     said = fovea.explain_recurrence(q, q, q, decay=fovea.ScalarDecay(np.zeros((1, 2, 4))), write=fovea.DeltaWrite(1), scale=1)
     kernel, spec, sizes = said.split("\n")[:1] + said.split("\n")[-2:]
-    assert kernel in fovea.list_recurrence_kernels()  # the best, or the one that FOVEA_ISA forces
+    # The best, or the one that FOVEA_ISA forces; behind it those that refused, on a CPU without their instructions.
+    assert kernel.split("; refused ")[0] in fovea.list_recurrence_kernels()
     assert spec.startswith("scalar decay, delta write, read after write") and "4 tokens" in sizes
 
 
