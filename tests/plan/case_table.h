@@ -259,6 +259,7 @@ inline Factor normalizer_factor() {
            {"sparsemax", [](Case& c) { c.spec.normalizer = Sparsemax{}; }},
            {"entmax(1.5)", [](Case& c) { c.spec.normalizer = Entmax{1.5}; }},
            {"entmax(1.2)", [](Case& c) { c.spec.normalizer = Entmax{1.2}; }},
+           {"adaptive-entmax", [](Case& c) { c.spec.normalizer = AdaptiveEntmax{}; }},
            {"argmax",
             [](Case& c) {
               c.spec.normalizer = HardArgmax{};
