@@ -7,10 +7,10 @@
 #include <tuple>
 
 #include "bench/probes.h"
+#include "bench/shares.h"
 #include "bench/timing.h"
 #include "fovea/core/error.h"
 #include "fovea/core/executor.h"
-#include "fovea/core/philox.h"
 #include "fovea/core/profile.h"
 #include "fovea/models/batcher.h"
 #include "fovea/models/decoding.h"
@@ -32,12 +32,6 @@ class Worker {
   virtual std::int64_t work(std::int64_t width) = 0;
   virtual std::int64_t units(std::int64_t width) const = 0;  ///< sentences, or texts
 };
-
-// Numbers in [low, high] that depend on `seed` and `n` alone.
-std::int64_t drawn(std::uint64_t seed, std::int64_t n, std::int64_t low, std::int64_t high) {
-  const auto word = philox4x32({static_cast<std::uint32_t>(n), 0, 0, 0}, seed)[0];
-  return low + static_cast<std::int64_t>(word) % (high - low + 1);
-}
 
 class Translating final : public Worker {
  public:
@@ -167,18 +161,9 @@ void describe(Worker& worker, InferenceRow& row, double peak) {
   std::int64_t tokens = 0;
   const double all = seconds_of(worker, row.width, &tokens) * row.threads;
   profile.stop();
-  std::map<ProfilePart, double> own;
-  double multiply_adds = 0.0, known = 0.0;
-  for (const ProfileTotal& total : profile.totals()) {
-    own[total.label->part] += total.own;
-    known += total.own;
-    multiply_adds += total.work.multiply_adds;
-  }
-  own[ProfilePart::other] += std::max(0.0, all - known);
-  for (const auto& [part, time] : own) row.parts.emplace_back(to_string(part), time / std::max(all, known));
-  std::sort(row.parts.begin(), row.parts.end(),
-            [](const auto& a, const auto& b) { return a.second > b.second; });
-  if (peak > 0.0) row.share = multiply_adds / peak / row.seconds;
+  Shares shares = shares_of(profile, all);
+  row.parts = std::move(shares.parts);
+  if (peak > 0.0) row.share = shares.multiply_adds / peak / row.seconds;
 }
 
 void measure_all(
@@ -211,7 +196,8 @@ void measure_all(
         for (const int threads : bench.threads) {
           nn::use_threads(threads);
           const Turns& turn = turns.at({width, weights, threads});
-          InferenceRow row{.model = name, .weights = weights, .width = width, .threads = threads};
+          InferenceRow row{
+              .model = name, .weights = weights, .width = width, .threads = threads, .parts = {}};
           row.seconds = median(turn.seconds);
           row.tokens_per_second = static_cast<double>(tokens[width]) / row.seconds;
           row.per_second = static_cast<double>(worker->units(width)) / row.seconds;
@@ -221,6 +207,7 @@ void measure_all(
       }
     }
   }
+  nn::use_threads(0);
 }
 
 }  // namespace

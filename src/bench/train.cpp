@@ -7,9 +7,9 @@
 #include <optional>
 
 #include "bench/probes.h"
+#include "bench/shares.h"
 #include "bench/timing.h"
 #include "fovea/core/error.h"
-#include "fovea/core/philox.h"
 #include "fovea/core/profile.h"
 #include "fovea/models/language_model.h"
 #include "fovea/models/rnn.h"
@@ -41,12 +41,6 @@ class Contender {
   virtual nn::Var loss(nn::Context& context, CrossEntropyStats* stats) = 0;
   std::optional<nn::Adam> adam_;
 };
-
-// Numbers in [low, high] that depend on `seed` and `n` alone.
-std::int64_t drawn(std::uint64_t seed, std::int64_t n, std::int64_t low, std::int64_t high) {
-  const auto word = philox4x32({static_cast<std::uint32_t>(n), 0, 0, 0}, seed)[0];
-  return low + static_cast<std::int64_t>(word) % (high - low + 1);
-}
 
 // Sentences of 8 to 20 tokens in both languages, as Multi30k's are (mean 14), in one batch.
 models::Batch sentences(std::int64_t words, std::int64_t vocabulary) {
@@ -157,19 +151,9 @@ void describe(Contender& model, const TrainBench& bench, TrainRow& row, double p
   std::int64_t tokens = 0;
   const double seconds = seconds_of(model, row.precision, bench.updates, &tokens);
   profile.stop();
-  std::map<ProfilePart, double> own;
-  double multiply_adds = 0.0, known = 0.0;
-  const double all = seconds * static_cast<double>(bench.updates);
-  for (const ProfileTotal& total : profile.totals()) {
-    own[total.label->part] += total.own;
-    known += total.own;
-    multiply_adds += total.work.multiply_adds;
-  }
-  own[ProfilePart::other] += std::max(0.0, all - known);
-  for (const auto& [part, time] : own) row.parts.emplace_back(to_string(part), time / std::max(all, known));
-  std::sort(row.parts.begin(), row.parts.end(),
-            [](const auto& a, const auto& b) { return a.second > b.second; });
-  if (peak > 0.0) row.share = multiply_adds / static_cast<double>(bench.updates) / peak / row.seconds;
+  Shares shares = shares_of(profile, seconds * static_cast<double>(bench.updates));
+  row.parts = std::move(shares.parts);
+  if (peak > 0.0) row.share = shares.multiply_adds / static_cast<double>(bench.updates) / peak / row.seconds;
 }
 
 }  // namespace
