@@ -223,6 +223,15 @@ void key_rows_gradient(const CallSizes& sizes, std::int64_t heads, std::int64_t 
   });
 }
 
+bool wants_normalizer_gradients(const AttentionPlan::Impl& plan, const Call& call) {
+  if (counts_keys(plan.spec.normalizer)) return false;  // that of a mod
+  const auto count = static_cast<int>(arguments(plan.spec.normalizer).size());
+  for (int n = 0; n < count; ++n) {
+    if (call.gradients[plan.first_normalizer_argument + n]) return true;
+  }
+  return false;
+}
+
 // The gradients of the normaliser's arguments, from those of each query head. What heads share is summed in
 // their order.
 template <class T>
@@ -261,7 +270,7 @@ void run(const AttentionPlan::Impl& plan, const Call& call, const AttentionLoss&
   const ScoreDefinition& score = plan.score();
   const T* sink = kernels::sink_of(prepared.problem, 0);
   const TensorView d_sink = sink ? call.gradients[plan.first_normalizer_argument] : TensorView();
-  const bool has_gradients = prepared.problem.normalizer_elements > 0 && !sink;
+  const bool has_gradients = !sink && wants_normalizer_gradients(plan, call);
   take_outputs(plan, loss, scratch, executor);
   const T* log_sum_exp = loss.log_sum_exp ? loss.log_sum_exp.data<T>() : nullptr;
   kernels::BackwardProblem<T> backward{

@@ -75,7 +75,7 @@ template <class T>
 HWY_INLINE void LeaveRow(const Problem<T>& p, const ForwardOutputs<T>& out, int64_t b, int64_t h, int64_t row,
                          const RowState<T>& state, const T* gathered) {
   const int64_t dim = out.output.data ? p.value_dim : 0;  // without an output, only the weights are wanted
-  const T log_sum_exp = Finish(state, SinkOf(p, h), dim, gathered, RowAt(out.output, b, h, row));
+  const T log_sum_exp = Finish(state, sink_of(p, h), dim, gathered, RowAt(out.output, b, h, row));
   if (out.log_sum_exp) out.log_sum_exp[(b * p.query_heads + h) * p.query_len + row] = log_sum_exp;
 }
 

@@ -225,7 +225,7 @@ HWY_NOINLINE void DirectForwardBlock(const Problem<T>& p, const ForwardOutputs<T
   }
   for (int64_t r = 0; r < at.rows; ++r) {
     T* gathered = scratch.gathered + r * p.value_dim;
-    const T log_sum_exp = Finish(scratch.states[r], SinkOf(p, at.h), p.value_dim, gathered,
+    const T log_sum_exp = Finish(scratch.states[r], sink_of(p, at.h), p.value_dim, gathered,
                                  out.output.data ? RowAt(out.output, at.b, at.h, at.row + r) : gathered);
     if (out.log_sum_exp)
       out.log_sum_exp[(at.b * p.query_heads + at.h) * p.query_len + at.row + r] = log_sum_exp;
@@ -238,7 +238,7 @@ HWY_NOINLINE void DirectForwardBlock(const Problem<T>& p, const ForwardOutputs<T
         const Piece& piece = schedule.pieces()[n];
         DirectScores(p, at, r, schedule, piece, scratch.scores, scratch.mods, static_cast<const T*>(nullptr),
                      int64_t{0}, fast[r]);
-        FinalWeights(p, scale, scratch.states[r], SinkOf(p, at.h), piece.end - piece.begin, scratch.scores);
+        FinalWeights(p, scale, scratch.states[r], sink_of(p, at.h), piece.end - piece.begin, scratch.scores);
         Copy(scratch.scores, piece.end - piece.begin, to + piece.begin);
       }
     }
@@ -340,7 +340,7 @@ HWY_NOINLINE void DirectBackwardUnit(const Problem<T>& p, const BackwardProblem<
           const int64_t count = piece.end - piece.begin;
           DirectScores(p, at, r, schedule, piece, scratch.scores, scratch.mods,
                        static_cast<const T*>(nullptr), int64_t{0}, fast);
-          SavedWeights(p, ScaleOf(p), g.log_sum_exp[index], SinkOf(p, h), count, scratch.scores);
+          SavedWeights(p, ScaleOf(p), g.log_sum_exp[index], sink_of(p, h), count, scratch.scores);
           if (p.dropout_rate > 0) {
             dropout_factors<T>(p.dropout_rate, p.dropout_seed,
                                {EntryOf(p, b), h, PositionOf(p, b, row + r), piece.begin}, count,

@@ -34,8 +34,7 @@ HWY_INLINE bool HasNan(const T* x, int64_t n) {
 template <class T>
 HWY_INLINE double EntmaxAlpha(const Problem<T>& p, int64_t head) {
   if (p.normalizer != NormalizerKind::adaptive_entmax) return p.normalizer_number;
-  const NormalizerArgument<T>& sparsity = p.normalizer_arguments[0];
-  return 1.01 + 0.99 / (1.0 + std::exp(-static_cast<double>(sparsity.data[head * sparsity.head_stride])));
+  return 1.01 + 0.99 / (1.0 + std::exp(-static_cast<double>(*p.normalizer_arguments[0].of(head))));
 }
 
 /// The threshold tau with Σ (y - tau)₊^power = 1. `y` holds the numbers above -1, of which the largest is 0.
@@ -170,7 +169,7 @@ HWY_INLINE T SolveRow(const Problem<T>& p, const WholeRow<T>& row, T* x) {
     default: {
       const T sum = Exponentials<false>(T{1}, best, row.n, x),
               log_sum_exp = best + static_cast<T>(std::log(sum));
-      Scale(ShareOf(log_sum_exp, SinkOf(p, row.head)) / sum, row.n, x);
+      Scale(ShareOf(log_sum_exp, sink_of(p, row.head)) / sum, row.n, x);
       return log_sum_exp;
     }
   }
@@ -187,24 +186,28 @@ HWY_INLINE T CenteredGradient(int64_t n, const T* slope, T total, T factor, T* g
   return mean;
 }
 
-// The derivative of Σ dP·P by the argument "sparsity", from the slopes P^(2 - alpha) in row.spare:
-// proposition 2 of Correia et al. 2019. In double, because the terms nearly cancel for an alpha near 1.
+// The derivative of Σ dP·P by the argument "sparsity", from the slopes g = P^(2 - alpha) in row.spare:
+// proposition 2 of Correia et al. 2019. A number that is added to all dP changes nothing, because weights sum
+// to 1. So their mean under the slopes is taken out first. Otherwise, for an alpha near 1, the factor 1 /
+// (alpha - 1)² would make the rounding of these sums larger than the result.
 template <class T>
-HWY_NOINLINE double SparsityGradient(double alpha, const WholeRow<T>& row, const T* weights, double slopes,
+HWY_NOINLINE double SparsityGradient(double alpha, const WholeRow<T>& row, const T* weights,
                                      const T* gradient) {
-  double entropies = 0, by_weight = 0, by_slope = 0, by_entropy = 0;
+  double slopes = 0, mean = 0;
   for (int64_t j = 0; j < row.n; ++j) {
-    const double w = static_cast<double>(weights[j]), d = static_cast<double>(gradient[j]);
+    slopes += static_cast<double>(row.spare[j]);
+    mean += static_cast<double>(row.spare[j]) * static_cast<double>(gradient[j]);
+  }
+  mean /= slopes;
+  double by_weight = 0, by_entropy = 0;
+  for (int64_t j = 0; j < row.n; ++j) {
+    const double w = static_cast<double>(weights[j]), d = static_cast<double>(gradient[j]) - mean;
     if (w == 0) continue;
-    const double entropy = -w * std::log(w);
-    entropies += entropy;
     by_weight += d * w;
-    by_slope += d * static_cast<double>(row.spare[j]) / slopes;
-    by_entropy += d * entropy;
+    by_entropy -= d * w * std::log(w);
   }
   const double steep = 1.0 / (alpha - 1.0), sigmoid = (alpha - 1.01) / 0.99;
-  return steep * (steep * (by_weight - by_slope) + by_entropy - by_slope * entropies) * 0.99 * sigmoid *
-         (1.0 - sigmoid);
+  return steep * (steep * by_weight + by_entropy) * 0.99 * sigmoid * (1.0 - sigmoid);
 }
 
 template <class T>
@@ -222,8 +225,7 @@ HWY_NOINLINE T EntmaxGradient(const Problem<T>& p, const WholeRow<T>& row, const
     total += slope;
   }
   if (p.normalizer == NormalizerKind::adaptive_entmax && d_sparsity)
-    *d_sparsity +=
-        static_cast<T>(SparsityGradient(alpha, row, weights, static_cast<double>(total), gradient));
+    *d_sparsity += static_cast<T>(SparsityGradient(alpha, row, weights, gradient));
   return CenteredGradient(row.n, row.spare, total, T{1}, gradient);
 }
 
@@ -234,7 +236,7 @@ struct RowGradient {
   const T* weights;  ///< as SolveRow made them
   T log_sum_exp;     ///< as SolveRow returned it
   T advantage;       ///< sample
-  T* d_normalizer;   ///< of the row's head: added to; may be null
+  T* d_normalizer;   ///< of the row's head: added to; null: not wanted
 };
 
 /// `gradient` holds the derivative by the weights, 0 where hidden, and then the derivative by the scores.

@@ -155,12 +155,6 @@ HWY_INLINE T ShareOf(T log_sum_exp, const T* sink) {
   return sink ? T{1} / (T{1} + static_cast<T>(std::exp(*sink - log_sum_exp))) : T{1};
 }
 
-template <class T>
-HWY_INLINE const T* SinkOf(const Problem<T>& p, int64_t head) {
-  if (p.normalizer != NormalizerKind::softmax || !p.normalizer_arguments[0].data) return nullptr;
-  return p.normalizer_arguments[0].data + head * p.normalizer_arguments[0].head_stride;
-}
-
 /// Turns the scores of one more piece into weights, by the problem's normaliser. Returns the factor for the
 /// values gathered before.
 template <class T>

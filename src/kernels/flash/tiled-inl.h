@@ -236,7 +236,7 @@ HWY_NOINLINE void WriteWeights(const Problem<T>& p, const ForwardOutputs<T>& out
       BlockScores(p, keys.At(p, at, piece.begin), at, schedule, piece, ranges, scores, stride, mods);
       for (int64_t r = 0; r < at.rows; ++r) {
         T* row = scores + r * stride;
-        FinalWeights(p, scale, states[r], SinkOf(p, at.h), piece.end - piece.begin, row);
+        FinalWeights(p, scale, states[r], sink_of(p, at.h), piece.end - piece.begin, row);
         Copy(row, piece.end - piece.begin, RowAt(out.weights, at.b, slot, at.row + r) + piece.begin);
       }
     }

@@ -103,7 +103,7 @@ HWY_NOINLINE void BackwardBlock(const Problem<T>& p, const BackwardProblem<T>& g
       const KeyRange seen = SeenPart(ranges[r], count, scratch.scores + r * stride);
       SeenPart(ranges[r], count, scratch.d_scores + r * stride);
       if (seen.begin == seen.end) continue;
-      SavedWeights(p, ScaleOf(p), log_sum_exp[r], SinkOf(p, at.h), seen.end - seen.begin,
+      SavedWeights(p, ScaleOf(p), log_sum_exp[r], sink_of(p, at.h), seen.end - seen.begin,
                    scratch.scores + r * stride + seen.begin);
       const bool drops = p.dropout_rate > 0;
       if (drops) {

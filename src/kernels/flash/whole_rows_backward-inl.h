@@ -98,7 +98,7 @@ HWY_NOINLINE void RowsBackwardUnit(const Problem<T>& p, const BackwardProblem<T>
                    in.d_value + unit * p.key_len * shape.value_dim,
                    in.d_vector + unit * p.score_dim,
                    in.d_coverage + unit * p.score_dim,
-                   in.d_normalizer + unit * heads * p.normalizer_elements,
+                   g.d_normalizer ? in.d_normalizer + unit * heads * p.normalizer_elements : nullptr,
                    group,
                    shape.dim,
                    shape.value_dim};
@@ -106,7 +106,7 @@ HWY_NOINLINE void RowsBackwardUnit(const Problem<T>& p, const BackwardProblem<T>
   Fill(T{0}, p.key_len * shape.value_dim, to.d_value);
   Fill(T{0}, p.score_dim, to.d_vector);
   Fill(T{0}, p.score_dim, to.d_coverage);
-  Fill(T{0}, heads * p.normalizer_elements, to.d_normalizer);
+  if (to.d_normalizer) Fill(T{0}, heads * p.normalizer_elements, to.d_normalizer);
   const int64_t first = group * shape.group_blocks, last = HWY_MIN(shape.blocks, first + shape.group_blocks);
   for (int64_t h = kv * heads; h < (kv + 1) * heads; ++h) {
     if (p.score == ScoreKind::coverage) {
@@ -120,7 +120,7 @@ HWY_NOINLINE void RowsBackwardUnit(const Problem<T>& p, const BackwardProblem<T>
         });
       }
     }
-    to.d_normalizer += p.normalizer_elements;
+    if (to.d_normalizer) to.d_normalizer += p.normalizer_elements;
   }
 }
 

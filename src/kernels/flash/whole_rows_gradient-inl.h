@@ -27,7 +27,8 @@ struct RowsOperands {
 /// Where one unit adds its gradients, and the number of its group.
 template <class T>
 struct RowsTarget {
-  T *d_key, *d_value, *d_vector, *d_coverage, *d_normalizer;
+  T *d_key, *d_value, *d_vector, *d_coverage;
+  T* d_normalizer;  ///< null: not wanted
   int64_t group, dim, value_dim;
 };
 

@@ -204,7 +204,7 @@ class TileBackward {
     for (int64_t r = 0; r < kBlockQueries; ++r) {
       const bool seen = r < at.rows && log_sum_exp[r] != kHidden<float>;
       rows_.shift[r] = seen ? Plain(log_sum_exp[r] / exponents_.unit) : -kHidden<float>;
-      rows_.share[r] = seen ? ShareOf(log_sum_exp[r], SinkOf(p_, at.h)) : 1.0f;
+      rows_.share[r] = seen ? ShareOf(log_sum_exp[r], sink_of(p_, at.h)) : 1.0f;
       rows_.mean[r] = seen ? Plain(Dot(RowAt(g_.d_output, at.b, at.h, at.row + r),
                                        RowAt(g_.output, at.b, at.h, at.row + r), p_.value_dim))
                            : 0.0f;
