@@ -1,6 +1,7 @@
 #include "bench/inference.h"
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <map>
 #include <memory>
@@ -10,9 +11,9 @@
 #include "bench/shares.h"
 #include "bench/timing.h"
 #include "fovea/core/error.h"
-#include "fovea/core/executor.h"
 #include "fovea/core/profile.h"
 #include "fovea/models/batcher.h"
+#include "fovea/models/batches.h"
 #include "fovea/models/decoding.h"
 #include "fovea/models/language_model.h"
 #include "fovea/models/rnn.h"
@@ -36,44 +37,34 @@ class Worker {
 class Translating final : public Worker {
  public:
   Translating(std::unique_ptr<models::SequenceToSequence> model, const InferenceBench& bench)
-      : model_(std::move(model)) {
-    std::vector<std::vector<std::int32_t>> sentences;
+      : model_(std::move(model)), batch_(bench.batch) {
     for (std::int64_t n = 0; n < bench.sentences; ++n) {
-      auto& ids = sentences.emplace_back();
+      auto& ids = sentences_.emplace_back();
       for (std::int64_t t = drawn(1, n, 8, 20); t > 0; --t)
         ids.push_back(static_cast<std::int32_t>(drawn(2, n * 64 + t, 4, bench.vocabulary - 1)));
     }
-    std::stable_sort(sentences.begin(), sentences.end(),
-                     [](const auto& a, const auto& b) { return a.size() > b.size(); });
-    const auto batch = static_cast<std::size_t>(bench.batch);
-    for (std::size_t n = 0; n < sentences.size(); n += batch)
-      batches_.emplace_back(
-          sentences.begin() + static_cast<std::ptrdiff_t>(n),
-          sentences.begin() + static_cast<std::ptrdiff_t>(std::min(n + batch, sentences.size())));
-    count_ = bench.sentences;
+    for (const auto& ids : sentences_) lengths_.push_back(std::ssize(ids));
   }
 
   nn::ParameterSet& parameters() override { return model_->parameters(); }
-  std::int64_t units(std::int64_t) const override { return count_; }
+  std::int64_t units(std::int64_t) const override { return std::ssize(sentences_); }
   std::int64_t work(std::int64_t width) override {
-    std::vector<models::DecodeStats> stats(batches_.size());
-    default_executor().parallel_for(static_cast<std::int64_t>(batches_.size()), [&](std::int64_t n, int) {
-      const auto& sources = batches_[static_cast<std::size_t>(n)];
-      models::decode(*model_, sources,
-                     {.beam_size = static_cast<int>(width),
-                      .exact_length = static_cast<std::int64_t>(sources.front().size())},
-                     &stats[static_cast<std::size_t>(n)]);
+    std::atomic<std::int64_t> tokens = 0;
+    models::for_batches(lengths_, batch_, [&](std::span<const std::size_t> own) {
+      std::vector<std::vector<std::int32_t>> sources;
+      for (const std::size_t i : own) sources.push_back(sentences_[i]);
+      const std::int64_t length = std::ssize(sources.back());  // the longest
+      models::decode(*model_, sources, {.beam_size = static_cast<int>(width), .exact_length = length});
+      tokens += length * std::ssize(sources);
     });
-    std::int64_t tokens = 0;
-    for (std::size_t n = 0; n < batches_.size(); ++n)
-      tokens += static_cast<std::int64_t>(batches_[n].size() * batches_[n].front().size());
     return tokens;
   }
 
  private:
   std::unique_ptr<models::SequenceToSequence> model_;
-  std::vector<std::vector<std::vector<std::int32_t>>> batches_;  // the longest sentences first
-  std::int64_t count_ = 0;
+  std::int64_t batch_;
+  std::vector<std::vector<std::int32_t>> sentences_;
+  std::vector<std::int64_t> lengths_;
 };
 
 models::LanguageModelConfig with_positions(models::LanguageModelConfig config, const InferenceBench& bench) {

@@ -123,8 +123,7 @@ Words Coder::words(std::span<const std::int32_t> ids) const {
 }
 
 void warn_of(const models::GenerationDefaults& defaults) {
-  for (const std::string& key : defaults.not_applied)
-    fmt::print(stderr, "fovea: {} of generation_config.json is not applied\n", key);
+  for (const std::string& key : defaults.not_applied) fmt::print(stderr, "fovea: {} is not applied\n", key);
 }
 
 std::unique_ptr<Coder> read_coder(const models::ModelFolder& folder, std::int64_t vocabulary) {

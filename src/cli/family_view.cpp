@@ -20,14 +20,6 @@ inspect::AttentionMap map_of(std::string name, std::size_t layer, const Tensor& 
           .weights = {w, w + weights.count()}};
 }
 
-std::int32_t start_id(const models::ModelFolder& folder) {
-  const models::GenerationDefaults defaults = folder.generation();
-  if (!defaults.start_id)
-    throw FileError(folder.path().string(), -1,
-                    "does not say which id the decoder reads first: decoder_start_token_id");
-  return *defaults.start_id;
-}
-
 // What a decoder has read when it writes `written`: all but the last, behind the id that it starts with.
 template <class T>
 std::vector<T> read_before(T first, const std::vector<T>& written) {
@@ -50,7 +42,7 @@ constexpr const char* kStart = "<s>";  // as the pages of our own translators sh
 
 }  // namespace
 
-TokenPage encoder_page(const models::ModelFolder& folder, const std::string& title, Pieces source) {
+TokenPage encoder_page(const models::ModelFolder& folder, const std::string& title, text::Pieces source) {
   const models::TextEncoder model = folder.text_encoder();
   std::vector<Tensor> weights(model.spec().stack.blocks.size());
   nn::Context inference;
@@ -63,10 +55,10 @@ TokenPage encoder_page(const models::ModelFolder& folder, const std::string& tit
   return {std::move(page), std::move(source), {}};
 }
 
-TokenPage translator_page(const models::ModelFolder& folder, const std::string& title, Pieces source,
-                          Pieces target) {
+TokenPage translator_page(const models::ModelFolder& folder, const std::string& title, text::Pieces source,
+                          text::Pieces target) {
   const auto model = folder.sequence_to_sequence();
-  const Ids read = read_before(start_id(folder), target.ids);
+  const Ids read = read_before(folder.decoder_start(), target.ids);
   const models::Batch batch{.size = 1,
                             .source_len = std::ssize(source.ids),
                             .target_len = std::ssize(read),
@@ -93,7 +85,8 @@ inspect::InspectPage over_words(const TokenPage& given) {
   inspect::InspectPage page = given.page;
   for (inspect::AttentionMap& map : page.maps) {
     const bool decoder = map.name.starts_with("decoder"), cross = map.name.starts_with("decoder.cross");
-    const inspect::TokenGroups &source = given.source.words, &target = given.target.words;
+    const inspect::TokenGroups source{given.source.word_of, given.source.words},
+        target{given.target.word_of, given.target.words};
     map = inspect::merge_tokens(map, decoder ? target : source,
                                 decoder && !cross ? words_before(target, kStart) : source);
   }

@@ -12,10 +12,9 @@
 #include "cli/commands.h"
 #include "cli/generate_ids.h"
 #include "cli/generate_options.h"
+#include "cli/generate_state.h"
 #include "cli/text_stream.h"
-#include "core/crc32c.h"
 #include "core/excerpt.h"
-#include "files/json.h"
 #include "fovea/models/model_folder.h"
 
 namespace fovea::cli {
@@ -89,54 +88,6 @@ namespace {
 
 using nlohmann::json;
 
-// -- one text, and its state in a file
-
-// Of all weights: a state belongs to the model that made it.
-std::string fingerprint(const models::LanguageModel& model, const std::string& weights) {
-  std::uint32_t checksum = 0;
-  for (const nn::Parameter& parameter : model.parameters().all())
-    checksum = crc32c(parameter.value.raw(),
-                      static_cast<std::uint64_t>(parameter.value.count()) * sizeof(float), checksum);
-  return fmt::format("{:08x}{}", checksum, weights == "f32" ? "" : " " + weights);
-}
-
-// A text that is being written: what was read is in a sequence, and some ids are still to be read.
-struct State {
-  Sequence sequence;
-  Ids unread;
-  std::int64_t written = 0;
-};
-
-void save(const GenerateOptions& o, const models::LanguageModel& model, const KvCache& cache,
-          const State& state) {
-  const json note = {
-      {"model", fingerprint(model, o.weights)}, {"unread", state.unread}, {"written", state.written}};
-  cache.save(state.sequence, o.save_state, note.dump());
-}
-
-State load(const GenerateOptions& o, const models::LanguageModel& model, KvCache& cache) {
-  const std::string note = KvCache::note_of(o.load_state);
-  const auto refuse = [&](const std::string& problem) -> FileError {
-    return FileError(o.load_state, -1, problem);
-  };
-  State state;
-  std::string made_by;
-  try {
-    const json read = files::parse_json_object(o.load_state, note, 3);
-    made_by = read.at("model").get<std::string>();
-    state.unread = read.at("unread").get<Ids>();
-    state.written = read.at("written").get<std::int64_t>();
-  } catch (const json::exception&) {
-    throw refuse("is no state of fovea generate: its note is '" + excerpt(note) + "'");
-  }
-  if (made_by != fingerprint(model, o.weights))
-    throw refuse("is the state of another model: of weights " + excerpt(made_by) + ", and " + o.model +
-                 " has " + fingerprint(model, o.weights));
-  if (state.unread.empty() || state.written < 0) throw refuse("has no id to go on with");
-  state.sequence = cache.load(o.load_state, {.note = note, .memory = CacheMemory::mapped});
-  return state;
-}
-
 // The prompt behind what was read before, if anything was.
 Ids prompt_ids(const GenerateOptions& o, const Coder& coder, const ChatPrompts* chat) {
   if (chat) {
@@ -185,9 +136,9 @@ class Printer {
 void write_one(const GenerateOptions& o, models::LanguageModel& model, const Coder& coder,
                const ChatPrompts* chat, std::ostream& out) {
   KvCache cache({.layers = model.cache_layers(), .limit_bytes = o.limit_mb << 20});
-  State state;
+  TextState state;
   if (!o.load_state.empty())
-    state = load(o, model, cache);
+    state = load_state(o, model, cache);
   else
     state.sequence = cache.start();
   const Ids added = prompt_ids(o, coder, chat);
@@ -221,124 +172,11 @@ void write_one(const GenerateOptions& o, models::LanguageModel& model, const Cod
   if (o.save_state.empty()) printer.add(stream.rest());
   printer.end(stopped);
   checked(out, o.output);
-  if (!o.save_state.empty()) save(o, model, cache, state);
+  if (!o.save_state.empty()) save_state(o, model, cache, state);
   if (o.stats)
     fmt::print(stderr, "{} tokens read, {} bytes of keys and values\n", cache.length(state.sequence),
                cache.bytes().used);
   if (stop_requested()) throw Stopped{"stopped; what was written stands"};
-}
-
-void check_chat(const GenerateOptions& o) {
-  const auto refuse = [](const char* option, const std::string& expected, const std::string& got) {
-    throw InvalidArgument("fovea generate", option, expected, got);
-  };
-  if (!is_chat(o.chat)) {
-    for (const auto& [option, given] :
-         {std::pair{"--system", !o.chat.system.empty()}, {"--show-prompt", o.chat.show_prompt}}) {
-      if (given) refuse(option, "--chat or --messages beside it", "neither");
-    }
-    // A line of --input may have messages without them.
-    for (const auto& [option, value] : {std::pair{"--tools", o.chat.tools},
-                                        {"--template-variables", o.chat.variables},
-                                        {"--template", o.chat.name}}) {
-      if (!value.empty() && o.input.empty())
-        refuse(option, "--chat, --messages or --input beside it", "none");
-    }
-  }
-  if (is_chat(o.chat) && !(o.save_state.empty() && o.load_state.empty()))
-    refuse("--chat", "no --save-state and no --load-state beside it", "one of them");
-  if (o.chat.show_prompt && !o.input.empty()) refuse("--show-prompt", "nothing beside --input", o.input);
-}
-
-// Of the options as the command line and the folder have them together.
-void check_beams(const GenerateOptions& o) {
-  if (o.beams == 1) {
-    if (!o.searches.empty())
-      throw InvalidArgument("fovea generate", o.searches.front(), "a --beam-size above 1 beside it", "none");
-    return;
-  }
-  const auto refuse = [](const char* expected, const std::string& got) {
-    throw InvalidArgument("fovea generate", "--beam-size", expected, got);
-  };
-  if (!o.draws.empty()) refuse("nothing that draws beside it: beams are not drawn from", o.draws.front());
-  if (o.sample.length == 0) refuse("a --length of at least 1 beside it", "0");
-  if (o.stats) refuse("nothing beside --stats, which counts the cache of one text", "--stats");
-  if (!(o.save_state.empty() && o.load_state.empty()))
-    refuse("nothing beside --save-state and --load-state", "a state");
-}
-
-// What keeps num_beams of the folder from being applied; "" if nothing does.
-std::string against_beams(const GenerateOptions& o) {
-  if (o.sample.temperature > 0.0 || !o.draws.empty()) return "beams are not drawn from";
-  if (o.sample.length == 0) return "nothing is written";
-  if (o.stats) return "--stats counts the cache of one text";
-  if (!(o.save_state.empty() && o.load_state.empty())) return "a state is of one text";
-  return "";
-}
-
-// How many beams, and how they are searched: the folder says it where the command line does not. `o.sample`
-// is that of both together.
-void use_search(const models::GenerationDefaults& defaults, GenerateOptions& o) {
-  if (o.beams == 0) {
-    o.beams = defaults.beams;
-    if (const std::string reason = against_beams(o); o.beams > 1 && !reason.empty()) {
-      fmt::print(stderr, "fovea: num_beams = {} of generation_config.json is not applied: {}\n", o.beams,
-                 reason);
-      o.beams = 1;
-    }
-  }
-  const auto given = [&](const char* option) {
-    return std::ranges::find(o.searches, option) != o.searches.end();
-  };
-  if (!given("--length-penalty")) o.length_penalty = defaults.length_penalty;
-  if (!given("--early-stopping")) o.early_stopping = defaults.early_stopping;
-  if (o.beams > 1) o.sample.temperature = 0.0;
-}
-
-void check(const GenerateOptions& o) {
-  const auto refuse = [](const char* option, const std::string& expected, const std::string& got) {
-    throw InvalidArgument("fovea generate", option, expected, got);
-  };
-  if (!o.prompt_ids.empty()) {
-    for (const auto& [option, given] : {std::pair{"--prompt", o.prompt_given},
-                                        {"--input", !o.input.empty()},
-                                        {"--save-state", !o.save_state.empty()},
-                                        {"--load-state", !o.load_state.empty()},
-                                        {"--line", o.line},
-                                        {"--stop", !o.stop.empty()},
-                                        {"--stats", o.stats},
-                                        {"--chat", o.chat.chat},
-                                        {"--messages", !o.chat.messages.empty()},
-                                        {"--system", !o.chat.system.empty()},
-                                        {"--tools", !o.chat.tools.empty()},
-                                        {"--template", !o.chat.name.empty()},
-                                        {"--template-variables", !o.chat.variables.empty()},
-                                        {"--show-prompt", o.chat.show_prompt}}) {
-      if (given) refuse(option, "nothing beside --prompt-ids", "a value");
-    }
-    return;
-  }
-  check_chat(o);
-  if (o.json && !o.input.empty())
-    refuse("--json", "nothing beside --input, whose answers are JSON", "--json");
-  if (!o.input.empty() && o.prompt_given) refuse("--prompt", "nothing beside --input", "a prompt");
-  for (const auto& [option, value] :
-       {std::pair{"--save-state", o.save_state}, std::pair{"--load-state", o.load_state}}) {
-    if (!o.input.empty() && !value.empty()) refuse(option, "nothing beside --input", value);
-  }
-  if (o.input.empty() && !o.prompt_given && o.load_state.empty() && o.chat.messages.empty())
-    refuse("--prompt", "a prompt, --input, --messages or --load-state", "none");
-  if (!o.stop.empty() && !(o.save_state.empty() && o.load_state.empty()))
-    refuse("--stop", "nothing beside --save-state and --load-state", o.stop.front());
-  for (const std::string& stop : o.stop) {
-    if (stop.empty()) refuse("--stop", "a text of at least one byte", "an empty one");
-  }
-  for (const std::string* read : {&o.input, &o.load_state}) {
-    if (!o.output.empty() && !read->empty() && same_file(o.output, *read))
-      refuse("--output", "a file other than those it reads", o.output);
-  }
-  if (!o.output.empty() && !o.save_state.empty() && same_file(o.output, o.save_state))
-    refuse("--output", "a file other than --save-state", o.output);
 }
 
 void print_best(const GenerateOptions& o, const SearchedText& searched, const WrittenIds& best,
@@ -370,7 +208,8 @@ void write_translation(const GenerateOptions& o, const models::ModelFolder& fold
   if (std::optional<models::BeamOptions> beams = beams_of(o)) {
     const SearchedText searched(*coder, {}, std::move(stops));
     searched.end_at_stops(*beams);
-    print_best(o, searched, searched_ids(folder, *model, ids, *beams), out);
+    print_best(o, searched, searched_ids(*model, ids, {.search = *beams, .start = folder.decoder_start()}),
+               out);
     return;
   }
   TextStream stream(*coder, {}, std::move(stops.strings));
@@ -393,16 +232,15 @@ models::SampleOptions sample_of(const GenerateOptions& o, const models::Generati
                                 bool translator) {
   models::SampleOptions sample = defaults.sample.value_or(o.sample);
   sample.rules = defaults.rules;
+  sample.repetition_penalty = defaults.repetition_penalty;
   if (defaults.max_length && !defaults.max_new) {
     if (translator)  // which counts the id that the decoder reads first
       sample.length = std::max<std::int64_t>(*defaults.max_length - 1, 1);
     else
-      fmt::print(stderr, "fovea: max_length = {} of generation_config.json is not applied\n",
-                 *defaults.max_length);
+      fmt::print(stderr, "fovea: max_length = {} of {} is not applied\n", *defaults.max_length,
+                 defaults.file);
   }
-  if (defaults.sample || translator) {
-    for (const Set& set : o.given) set(o.sample, sample);
-  }
+  for (const Set& set : o.given) set(o.sample, sample);
   return sample;
 }
 
@@ -465,6 +303,7 @@ void run(GenerateOptions o) {
   const bool translator = models::family_kind(folder.config()) == models::FamilyKind::translator;
   const models::GenerationDefaults defaults = folder.generation();
   o.sample = sample_of(o, defaults, translator);
+  if (translator) check_positions(o, models::read_family(folder.config()).config.positions);
   use_search(defaults, o);
   check_beams(o);
   std::ofstream file;

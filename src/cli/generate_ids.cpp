@@ -41,21 +41,9 @@ WrittenIds searched_ids(models::LanguageModel& model, KvCache& cache, const Ids&
   return {texts[0].ids, texts[0].log_probabilities};
 }
 
-namespace {
-
-std::int32_t start_of(const models::ModelFolder& folder, const models::GenerationDefaults& defaults) {
-  if (!defaults.start_id)
-    throw FileError(folder.path().string(), -1,
-                    "does not say which id the decoder reads first: decoder_start_token_id");
-  return *defaults.start_id;
-}
-
-}  // namespace
-
-WrittenIds searched_ids(const models::ModelFolder& folder, models::SequenceToSequence& model,
-                        const Ids& source, const models::BeamOptions& options) {
-  const std::int32_t start = start_of(folder, folder.generation());
-  const auto found = models::beam_search(model, {source}, {.search = options, .start = start});
+WrittenIds searched_ids(models::SequenceToSequence& model, const Ids& source,
+                        const models::TranslatorBeams& options) {
+  const auto found = models::beam_search(model, {source}, options);
   if (found[0].empty()) return {};
   return {found[0][0].ids, found[0][0].log_probabilities};
 }
@@ -76,7 +64,7 @@ std::int64_t length_behind(const models::LanguageModel& model, std::int64_t befo
 WrittenIds written_ids(const GenerateIds& options, const models::ModelFolder& folder,
                        models::SequenceToSequence& model, const Ids& source) {
   const models::GenerationDefaults defaults = folder.generation();
-  const std::int32_t start = start_of(folder, defaults);
+  const std::int32_t start = folder.decoder_start();
   const std::int64_t lengths[] = {std::ssize(source)};
   const auto state = model.start(source, std::ssize(source), lengths);
   models::Generated written;
@@ -103,7 +91,7 @@ void generate_ids(const GenerateIds& options, const models::ModelFolder& folder,
     if (options.beams) {
       models::BeamOptions beams = *options.beams;
       beams.stop = defaults.stop_ids;
-      text = searched_ids(folder, *model, prompt, beams);
+      text = searched_ids(*model, prompt, {.search = beams, .start = folder.decoder_start()});
     } else {
       text = written_ids(options, folder, *model, prompt);
     }

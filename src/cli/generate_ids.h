@@ -39,10 +39,9 @@ WrittenIds written_ids(const GenerateIds& options, const models::ModelFolder& fo
 WrittenIds searched_ids(models::LanguageModel& model, KvCache& cache, const std::vector<std::int32_t>& prompt,
                         const models::BeamOptions& options);
 
-/// The same of a translator that reads `source`. Throws FileError if the folder does not say which id the
-/// decoder reads first.
-WrittenIds searched_ids(const models::ModelFolder& folder, models::SequenceToSequence& model,
-                        const std::vector<std::int32_t>& source, const models::BeamOptions& options);
+/// The same of a translator that reads `source`.
+WrittenIds searched_ids(models::SequenceToSequence& model, const std::vector<std::int32_t>& source,
+                        const models::TranslatorBeams& options);
 
 /// How many tokens a text shall have, and whether the user said so.
 struct Length {

@@ -305,7 +305,12 @@ void search_many(const GenerateOptions& o, models::LanguageModel& model, const C
   }
   Answers answers(lines.size(), out);
   KvCache cache({.layers = model.cache_layers(), .limit_bytes = o.limit_mb << 20});
-  const auto done = [&](std::size_t n, const std::vector<models::BeamText>& found) {
+  const auto done = [&](std::size_t n, const std::vector<models::BeamText>& found,
+                        const std::exception_ptr& error) {
+    if (error) {
+      answers.set(n, answer_line(ids[n], {"", "failed", {}}, message_of(error)));
+      answers.print();
+    }
     if (found.empty() || stop_requested()) return;
     const models::BeamText& best = found.front();
     answers.set(

@@ -15,6 +15,7 @@
 #include "cli/coder.h"
 #include "fovea/models/beam_search.h"
 #include "fovea/models/language_model.h"
+#include "fovea/models/model_folder.h"
 #include "fovea/text/stop_strings.h"
 
 namespace fovea::cli {
@@ -39,6 +40,16 @@ struct GenerateOptions {
   std::int64_t limit_mb = 4096, step_tokens = 512;
   int threads = 0;
 };
+
+/// Refuses options that contradict each other. Throws InvalidArgument.
+void check(const GenerateOptions& options);
+/// How many beams, and how they are searched: the folder says it where the command line does not.
+/// `options.sample` is that of both together.
+void use_search(const models::GenerationDefaults& defaults, GenerateOptions& options);
+/// Refuses options that contradict beams, as the command line and the folder have them together.
+void check_beams(const GenerateOptions& options);
+/// A translator writes no more than its positions.
+void check_positions(GenerateOptions& options, std::int64_t positions);
 
 /// What ends a text: ids, and texts. A text that is spelt as one special id becomes that id, because special
 /// ids are not in the text.

@@ -210,13 +210,14 @@ void show_tokens(const Options& o, TokenPage page, const std::string& output) {
   show_page(o, o.over == "words" ? over_words(page) : page.page);
 }
 
-Pieces source_of(const Options& o) {
+// `prefix`: of a translator's folder, before each of its texts.
+text::Pieces source_of(const Options& o, const std::string& prefix = {}) {
   if (!o.source_ids.empty()) {
-    Pieces pieces = number_pieces(parse_ids(o.source_ids, "--source-ids"));
+    text::Pieces pieces = text::number_pieces(parse_ids(o.source_ids, "--source-ids"));
     check_length("--source-ids", pieces.ids.size());
     return pieces;
   }
-  Pieces pieces = read_pieces(o.model)->read(o.source);
+  text::Pieces pieces = text::read_pieces(o.model)->read(prefix + o.source);
   check_length("--source", pieces.ids.size());
   return pieces;
 }
@@ -241,32 +242,31 @@ Ids target_of(const Options& o, const models::ModelFolder& folder, const Ids& so
   if (o.target.empty()) {
     const auto model = folder.sequence_to_sequence();
     // As fovea translate writes it, but for what is too long for a picture.
-    std::int64_t length = defaults.max_new.value_or(2 * std::ssize(source) + 10);
-    if (!defaults.max_new && defaults.max_length) length = *defaults.max_length - 1;
-    const models::BeamOptions beams{.beams = defaults.beams,
-                                    .length = std::clamp<std::int64_t>(length, 1, longest),
-                                    .length_penalty = defaults.length_penalty,
-                                    .early_stopping = defaults.early_stopping,
-                                    .rules = defaults.rules,
-                                    .stop = defaults.stop_ids};
-    return searched_ids(folder, *model, source, beams).ids;
+    models::TranslatorBeams beams = folder.translator_beams(defaults);
+    beams.length_of = [length_of = beams.length_of](std::int64_t of_source) {
+      return std::min<std::int64_t>(length_of(of_source), longest);
+    };
+    beams.search.cancelled = [] { return stop_requested(); };
+    Ids ids = searched_ids(*model, source, beams).ids;
+    if (ids.empty()) throw Stopped{"stopped before a translation had ended"};
+    return ids;
   }
   if (defaults.stop_ids.empty())
     throw FileError(o.model, -1, "does not say which id ends a text: eos_token_id");
-  Ids ids = read_pieces(o.model)->target(o.target);
+  Ids ids = text::read_pieces(o.model)->target(o.target);
   if (defaults.rules.forced_bos) ids.insert(ids.begin(), *defaults.rules.forced_bos);
   ids.push_back(defaults.stop_ids.front());
   return ids;
 }
 
 void run_family_translator(const Options& o, const models::ModelFolder& folder) {
-  Pieces source = source_of(o);
+  text::Pieces source = source_of(o, folder.generation().prefix);
   const Ids ids = target_of(o, folder, source.ids);
   check_length(o.target_ids.empty() ? "--target" : "--target-ids", ids.size());
   const bool numbers = !o.source_ids.empty();
-  Pieces target = numbers ? number_pieces(ids) : read_pieces(o.model)->written(ids);
+  text::Pieces target = numbers ? text::number_pieces(ids) : text::read_pieces(o.model)->written(ids);
   const std::string written =
-      numbers ? fmt::format("{}", fmt::join(ids, " ")) : read_pieces(o.model)->decode(ids);
+      numbers ? fmt::format("{}", fmt::join(ids, " ")) : text::read_pieces(o.model)->decode(ids);
   show_tokens(o, translator_page(folder, "Fovea: attention", std::move(source), std::move(target)), written);
   if (!o.json) fmt::print("{}\n", written);
 }

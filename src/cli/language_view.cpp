@@ -14,7 +14,7 @@ bool is_language_model(const models::ModelFolder& folder) {
          models::family_kind(folder.config()) == models::FamilyKind::decoder;
 }
 
-TokenPage language_page(const models::ModelFolder& folder, const std::string& title, Pieces source) {
+TokenPage language_page(const models::ModelFolder& folder, const std::string& title, text::Pieces source) {
   models::LanguageModel model = folder.language_model();
   const Ids& ids = source.ids;
   const std::vector<nn::BlockSpec>& blocks = model.stack().spec().blocks;

@@ -11,8 +11,8 @@
 #include "cli/commands.h"
 #include "cli/progress.h"
 #include "fovea/core/error.h"
-#include "fovea/core/executor.h"
 #include "fovea/inspect/terminal.h"
+#include "fovea/models/batches.h"
 #include "fovea/text/marian_tokenizer.h"
 #include "fovea/text/tokenizer_json.h"
 
@@ -48,19 +48,13 @@ std::span<const std::int32_t> without_stop(const Ids& ids, const Ids& stops) {
 }
 
 // The folder's way to write, changed by what the command line says.
-models::TranslatorBeams beams_of(const FamilyOptions& o, const models::GenerationDefaults& defaults,
-                                 std::int64_t positions) {
-  if (!defaults.start_id || defaults.stop_ids.empty())
-    throw FileError(o.model, -1,
-                    "does not say which id the decoder reads first, decoder_start_token_id, and which ends a "
-                    "text, eos_token_id");
-  models::BeamOptions search{.beams = o.beams.value_or(std::max(defaults.beams, o.n_best)),
-                             .length_penalty = o.length_penalty.value_or(defaults.length_penalty),
-                             .early_stopping = defaults.early_stopping,
-                             .rules = defaults.rules,
-                             .stop = defaults.stop_ids,
-                             .cancelled = [] { return stop_requested(); }};
-  if (defaults.sample) search.repetition_penalty = defaults.sample->repetition_penalty;
+models::TranslatorBeams beams_of(const FamilyOptions& o, const models::ModelFolder& folder,
+                                 const models::GenerationDefaults& defaults, std::int64_t positions) {
+  models::TranslatorBeams beams = folder.translator_beams(defaults);
+  models::BeamOptions& search = beams.search;
+  search.beams = o.beams.value_or(std::max(search.beams, o.n_best));
+  search.length_penalty = o.length_penalty.value_or(search.length_penalty);
+  search.cancelled = [] { return stop_requested(); };
   if (o.no_repeat_ngram) search.rules.no_repeat_ngram = *o.no_repeat_ngram;
   if (o.min_new) {
     search.rules.min_new = *o.min_new;
@@ -69,17 +63,10 @@ models::TranslatorBeams beams_of(const FamilyOptions& o, const models::Generatio
   if (o.n_best > search.beams)
     throw InvalidArgument(o.command, "--n-best", "at most --beam-size " + std::to_string(search.beams),
                           std::to_string(o.n_best));
-  models::TranslatorBeams beams{.search = std::move(search), .start = *defaults.start_id};
-  std::optional<std::int64_t> most = o.max_new;
-  if (!most && !o.length_factor) {
-    most = defaults.max_new;
-    // It counts the id that the decoder reads first.
-    if (!most && defaults.max_length) most = *defaults.max_length - 1;
-  }
-  beams.length_of = [most, positions, factor = o.length_factor.value_or(2.0)](std::int64_t source) {
-    const std::int64_t by_source = static_cast<std::int64_t>(factor * static_cast<double>(source)) + 10;
-    return std::clamp<std::int64_t>(most.value_or(by_source), 1, positions);
-  };
+  if (o.max_new || o.length_factor)
+    beams.length_of = models::output_length(o.max_new, o.length_factor.value_or(2.0), positions);
+  if (defaults.sample && defaults.sample->temperature > 0.0)
+    fmt::print(stderr, "fovea: do_sample of {} is not applied: a search draws nothing\n", defaults.file);
   return beams;
 }
 
@@ -98,7 +85,7 @@ FamilyTranslator::FamilyTranslator(FamilyOptions options) : options_(std::move(o
       options_.task.empty() ? folder.generation() : folder.generation_for(options_.task);
   const models::FamilyReading reading = models::read_family(folder.config());
   positions_ = reading.problems.empty() ? reading.config.positions : 1;
-  beams_ = beams_of(options_, defaults, positions_);
+  beams_ = beams_of(options_, folder, defaults, positions_);
   prefix_ = options_.prefix.value_or(defaults.prefix);
   model_ = folder.sequence_to_sequence();
   model_->parameters().pack(options_.weights);
@@ -146,23 +133,15 @@ void FamilyTranslator::run(const std::vector<std::string>& lines, const Use& use
   CountProgress progress(options_.command, "lines");
   for (std::size_t begin = 0; begin < lines.size() && !stop_requested(); begin += window) {
     const std::size_t end = std::min(lines.size(), begin + window);
-    std::vector<std::size_t> order;
-    for (std::size_t i = begin; i < end; ++i) {
-      if (!sources[i].empty()) order.push_back(i);
-    }
-    std::ranges::stable_sort(order, {}, [&](std::size_t i) { return sources[i].size(); });
+    std::vector<std::int64_t> lengths;
+    for (std::size_t i = begin; i < end; ++i) lengths.push_back(std::ssize(sources[i]));
     std::vector<std::vector<train::Translation>> texts(end - begin, std::vector<train::Translation>(1));
-    const std::size_t batches = (order.size() + batch - 1) / batch;
-    // The longest begin, so that no thread is left with them at the end.
-    default_executor().parallel_for(static_cast<std::int64_t>(batches), [&](std::int64_t unit, int) {
-      const std::size_t first = (batches - 1 - static_cast<std::size_t>(unit)) * batch;
-      const std::span<const std::size_t> own =
-          std::span(order).subspan(first, std::min(batch, order.size() - first));
+    models::for_batches(lengths, static_cast<std::int64_t>(batch), [&](std::span<const std::size_t> own) {
       std::vector<Ids> of_batch;
-      for (const std::size_t i : own) of_batch.push_back(sources[i]);
+      for (const std::size_t i : own) of_batch.push_back(sources[begin + i]);
       const auto found = models::beam_search(*model_, of_batch, beams_);
       for (std::size_t i = 0; i < own.size(); ++i)
-        texts[own[i] - begin] = described(prefix_ + lines[own[i]], found[i]);
+        texts[own[i]] = described(prefix_ + lines[begin + own[i]], found[i]);
     });
     if (stop_requested()) return;
     progress.clear();

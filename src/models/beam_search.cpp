@@ -93,9 +93,14 @@ class Searches {
     std::int64_t row = 0;
     for (auto search = running_.begin(); search != running_.end();) {
       const auto open = static_cast<std::int64_t>(search->sequences.size());
-      go_on(*search, search->beams.take(logits.data<float>() + row * logits.size(1), logits.size(1), row));
+      std::exception_ptr error;
+      try {
+        go_on(*search, search->beams.take(logits.data<float>() + row * logits.size(1), logits.size(1), row));
+      } catch (const InvalidArgument&) {
+        error = std::current_exception();  // the others go on
+      }
       row += open;
-      search = search->beams.open() > 0 ? std::next(search) : end_of(search);
+      search = search->beams.open() > 0 && !error ? std::next(search) : end_of(search, error);
     }
   }
 
@@ -110,13 +115,13 @@ class Searches {
     search.sequences = std::move(sequences);
   }
 
-  std::list<Searched>::iterator end_of(std::list<Searched>::iterator search) {
+  std::list<Searched>::iterator end_of(std::list<Searched>::iterator search, std::exception_ptr error = {}) {
     rows_ -= requests_[search->number].options.beams;
     promised_ -= search->bytes;
     const std::size_t number = search->number;
-    std::vector<BeamText> texts = texts_of(search->beams);
+    std::vector<BeamText> texts = error ? std::vector<BeamText>() : texts_of(search->beams);
     const auto next = running_.erase(search);
-    done_(number, std::move(texts));
+    done_(number, std::move(texts), std::move(error));
     return next;
   }
 
@@ -221,8 +226,19 @@ std::vector<BeamText> beam_search(LanguageModel& model, KvCache& cache, std::spa
   std::vector<BeamText> texts;
   const BeamRequest request{{prompt.begin(), prompt.end()}, options};
   beam_search(model, cache, {&request, 1},
-              [&](std::size_t, std::vector<BeamText> found) { texts = std::move(found); });
+              [&](std::size_t, std::vector<BeamText> found, const std::exception_ptr& error) {
+                if (error) std::rethrow_exception(error);
+                texts = std::move(found);
+              });
   return texts;
+}
+
+std::function<std::int64_t(std::int64_t source)> output_length(std::optional<std::int64_t> most,
+                                                               double factor, std::int64_t positions) {
+  return [=](std::int64_t source) {
+    const std::int64_t by_source = static_cast<std::int64_t>(factor * static_cast<double>(source)) + 10;
+    return std::clamp<std::int64_t>(most.value_or(by_source), 1, std::max<std::int64_t>(positions, 1));
+  };
 }
 
 std::vector<std::vector<BeamText>> beam_search(SequenceToSequence& model,

@@ -18,7 +18,9 @@ Beams::Beams(std::span<const std::int32_t> prompt, const BeamOptions& options)
     refuse("beams", "from 1 to 1024", std::to_string(options.beams));
   if (!std::isfinite(options.length_penalty))
     refuse("length_penalty", "a finite number", std::to_string(options.length_penalty));
-  if (options.length < 1) open_.clear();
+  if (!(options.repetition_penalty > 0.0) || !std::isfinite(options.repetition_penalty))
+    refuse("repetition_penalty", "a number above 0", std::to_string(options.repetition_penalty));
+  if (options.length < 1) refuse("length", "at least 1", std::to_string(options.length));
 }
 
 bool Beams::goes_on(std::int64_t written) const {

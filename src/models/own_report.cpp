@@ -80,7 +80,7 @@ void report_translator(const ModelFolder& folder, Shapes& shapes, FolderReport& 
   for (std::int64_t n = 0; n < transformer->encoder_layers; ++n) {
     const auto& mixers = transformer->encoder_mixers;
     const LayerMixer mixer = mixers.empty() ? LayerMixer::attention : mixers[static_cast<std::size_t>(n)];
-    report.encoder_layers.push_back({.mixer = std::string(to_string(mixer))});
+    report.encoder_layers.push_back({.mixer = std::string(to_string(mixer)), .decays = {}});
   }
 }
 

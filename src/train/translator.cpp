@@ -5,7 +5,7 @@
 #include <span>
 #include <sstream>
 
-#include "fovea/core/executor.h"
+#include "fovea/models/batches.h"
 #include "fovea/models/model_folder.h"
 
 namespace fovea::train {
@@ -30,32 +30,24 @@ std::vector<std::vector<Translation>> Translator::translate(const std::vector<st
                                                             std::size_t batch, models::DecodeStats* stats) {
   std::vector<std::vector<Translation>> result(lines.size(), std::vector<Translation>(1));
   std::vector<std::vector<std::int32_t>> encoded;
-  std::vector<std::size_t> order;
-  for (std::size_t i = 0; i < lines.size(); ++i) {
-    encoded.push_back(tokenizer_->encode(lines[i]));
-    if (!encoded.back().empty()) order.push_back(i);
+  std::vector<std::int64_t> lengths;
+  for (const std::string& line : lines) {
+    encoded.push_back(tokenizer_->encode(line));
+    lengths.push_back(std::ssize(encoded.back()));
   }
-  std::stable_sort(order.begin(), order.end(),
-                   [&](std::size_t a, std::size_t b) { return encoded[a].size() < encoded[b].size(); });
-  batch = std::max<std::size_t>(batch, 1);
-  const std::size_t batches = (order.size() + batch - 1) / batch;
-  std::vector<models::DecodeStats> parts(batches);
-  // Batches run side by side, each on one thread: its products, norms and scans of the vocabulary are too
-  // small to be shared by threads. One batch alone is. The longest sentences begin, so that no thread is left
-  // with them at the end.
-  default_executor().parallel_for(static_cast<std::int64_t>(batches), [&](std::int64_t unit, int) {
-    const std::size_t number = batches - 1 - static_cast<std::size_t>(unit), begin = number * batch,
-                      end = std::min(order.size(), begin + batch);
-    std::vector<std::vector<std::int32_t>> sources;
-    for (std::size_t i = begin; i < end; ++i) sources.push_back(encoded[order[i]]);
-    const auto decoded = models::decode(*model_, sources, options, &parts[number]);
-    for (std::size_t i = begin; i < end; ++i) {
-      std::vector<Translation>& translations = result[order[i]];
-      translations.clear();
-      for (const models::Hypothesis& hypothesis : decoded[i - begin])
-        translations.push_back(describe(lines[order[i]], encoded[order[i]], hypothesis));
-    }
-  });
+  std::vector<models::DecodeStats> parts(lines.size());  // of a batch, at the place of its first line
+  models::for_batches(lengths, std::max<std::int64_t>(static_cast<std::int64_t>(batch), 1),
+                      [&](std::span<const std::size_t> own) {
+                        std::vector<std::vector<std::int32_t>> sources;
+                        for (const std::size_t i : own) sources.push_back(encoded[i]);
+                        const auto decoded = models::decode(*model_, sources, options, &parts[own.front()]);
+                        for (std::size_t n = 0; n < own.size(); ++n) {
+                          std::vector<Translation>& translations = result[own[n]];
+                          translations.clear();
+                          for (const models::Hypothesis& hypothesis : decoded[n])
+                            translations.push_back(describe(lines[own[n]], encoded[own[n]], hypothesis));
+                        }
+                      });
   if (stats) {
     *stats = {};
     for (const models::DecodeStats& part : parts) {

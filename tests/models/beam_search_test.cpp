@@ -114,7 +114,8 @@ TEST(BeamSearch, ManyAreAsEachAlone) {
   std::vector<std::vector<BeamText>> found(requests.size());
   std::vector<int> calls(requests.size());
   beam_search(model, cache, requests,
-              [&](std::size_t number, std::vector<BeamText> texts) {
+              [&](std::size_t number, std::vector<BeamText> texts, const std::exception_ptr& error) {
+                EXPECT_FALSE(error);
                 found[number] = std::move(texts);
                 ++calls[number];
               },
@@ -128,6 +129,25 @@ TEST(BeamSearch, ManyAreAsEachAlone) {
       EXPECT_EQ(found[i][n].log_probability, alone[n].log_probability);
     }
   }
+}
+
+// What one request asks for leaves no id; the others go on.
+TEST(BeamSearch, OneThatFailsLeavesTheOthers) {
+  LanguageModel model = tiny();
+  std::vector<BeamRequest> requests(3, {{1, 2}, {.beams = 2, .length = 4}});
+  requests[1].options.rules.suppress = {0, 1, 2, 3, 4, 5, 6};
+  KvCache cache({.layers = model.cache_layers()});
+  std::vector<int> texts(3), errors(3);
+  beam_search(model, cache, requests,
+              [&](std::size_t number, const std::vector<BeamText>& found, const std::exception_ptr& error) {
+                texts[number] += static_cast<int>(found.size());
+                errors[number] += error ? 1 : 0;
+              });
+  EXPECT_EQ(texts, (std::vector<int>{2, 0, 2}));
+  EXPECT_EQ(errors, (std::vector<int>{0, 1, 0}));
+  EXPECT_THROW(search(model, {1, 2}, requests[1].options), InvalidArgument);
+  EXPECT_THROW(search(model, {1, 2}, {.length = 0}), InvalidArgument);
+  EXPECT_THROW(search(model, {1, 2}, {.repetition_penalty = 0.0}), InvalidArgument);
 }
 
 TEST(BeamSearch, FollowsRules) {

@@ -3,8 +3,10 @@
 #pragma once
 
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <limits>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -24,12 +26,12 @@ enum class EarlyStopping : std::uint8_t {
 
 struct BeamOptions {
   std::int64_t beams = 4;     ///< 1: always the most probable id, as generate writes at temperature 0
-  std::int64_t length = 100;  ///< tokens to write at most
+  std::int64_t length = 100;  ///< tokens to write at most, at least 1
   /// An ended text of n tokens has the score log p / n^length_penalty (Wu et al. 2016, arXiv 1609.08144, in
   /// the form that Hugging Face's generate has).
   double length_penalty = 1.0;
   EarlyStopping early_stopping = EarlyStopping::off;
-  /// The log-probability of an id that stands in the text is multiplied by it; 1: none.
+  /// The log-probability of an id that stands in the text is multiplied by it, above 0; 1: none.
   double repetition_penalty = 1.0;
   TokenRules rules = {};                ///< of log-probabilities, behind the penalty
   std::vector<std::int32_t> stop = {};  ///< ids that end a text, of which they are the last
@@ -61,8 +63,10 @@ struct BeamRequest {
   BeamOptions options = {};
 };
 /// Called once for each request with its number, as soon as it is searched, or the search was cancelled. A
-/// request that had not started by then has no call.
-using BeamsDone = std::function<void(std::size_t number, std::vector<BeamText> texts)>;
+/// request that had not started by then has no call. `error` is what ended this search alone, such as rules
+/// that leave no id; there are no texts then.
+using BeamsDone =
+    std::function<void(std::size_t number, std::vector<BeamText> texts, std::exception_ptr error)>;
 /// How much is searched side by side: open texts, and bytes of a cache for their whole lengths. A request
 /// that is alone may take more.
 struct BeamsTogether {
@@ -80,6 +84,9 @@ struct TranslatorBeams {
   /// The tokens to write at most for a source of so many ids; without it search.length.
   std::function<std::int64_t(std::int64_t source)> length_of = {};
 };
+/// For TranslatorBeams::length_of: `most`, or without it factor · source + 10; from 1 to `positions`.
+std::function<std::int64_t(std::int64_t source)> output_length(std::optional<std::int64_t> most,
+                                                               double factor, std::int64_t positions);
 /// The ended texts of each source, best first. Sources have the ids that the tokenizer puts around them, and
 /// all of them form one batch. Throws InvalidArgument for an empty source and for options outside their
 /// ranges.

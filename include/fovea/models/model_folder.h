@@ -27,15 +27,16 @@ namespace fovea::models {
 
 /// What generation_config.json says, and where it says nothing config.json.
 struct GenerationDefaults {
+  std::string file;                      ///< the one that says how texts are written
   std::vector<std::int32_t> stop_ids;    ///< a text ends with any of them
   std::optional<std::int32_t> start_id;  ///< what a translator's decoder reads first
-  std::vector<std::string>
-      not_applied;  ///< "key = value" of what changes even greedy texts, and is not done here
+  std::vector<std::string> not_applied;  ///< "key = value of file" of what changes texts and is not done here
   /// How tokens are chosen, and how many; nothing without a generation_config.json. Without do_sample it is
   /// greedily.
   std::optional<SampleOptions> sample;
   std::int64_t beams = 1;       ///< num_beams
   double length_penalty = 1.0;  ///< of beams, as early_stopping
+  double repetition_penalty = 1.0;
   EarlyStopping early_stopping = EarlyStopping::off;
   TokenRules rules;  ///< also without a generation_config.json
   /// The tokens to write at most, and the tokens of the prompt and the text together.
@@ -70,6 +71,11 @@ class ModelFolder {
   GenerationDefaults generation_for(const std::string& task) const;
   /// The names of its tasks.
   std::vector<std::string> tasks() const;
+  /// What the decoder of a translator reads first. Throws FileError where no file says it.
+  std::int32_t decoder_start() const;
+  /// How a translator of another library searches for its texts, which are no longer than its positions.
+  /// Throws FileError where no file says which id the decoder reads first, and which ends a text.
+  TranslatorBeams translator_beams(const GenerationDefaults& defaults) const;
 
  private:
   std::filesystem::path path_;

@@ -35,6 +35,8 @@ class Generation {
   }
 
   bool is_there() const { return is_there_; }
+  std::string file() const { return (is_there_ ? path_ : config_path_).filename().string(); }
+  bool task_says(const char* key) const { return task_.contains(key); }
   std::vector<std::string> tasks() const {
     std::vector<std::string> names;
     const auto found = config_.find(kTasks);
@@ -141,8 +143,11 @@ std::vector<std::string> not_applied(const Generation& from) {
   std::vector<std::string> keys;
   for (const auto& [key, none] : neutral) {
     if (const json* set = from.rule(key); set && *set != none)
-      keys.push_back(std::string(key) + " = " + shown(*set));
+      keys.push_back(std::string(key) + " = " + shown(*set) + " of " + from.file());
   }
+  // Old folders have it in config.json. Without the other file nothing is drawn unless the caller asks.
+  if (const json* draws = from.rule("do_sample"); draws && *draws == true && !from.is_there())
+    keys.push_back("do_sample = true of " + from.file());
   return keys;
 }
 
@@ -156,7 +161,7 @@ TokenRules rules_of(const Generation& from, const std::vector<std::int32_t>& sto
   rules.suppress = from.ids("suppress_tokens");
   rules.begin_suppress = from.ids("begin_suppress_tokens");
   rules.bad_words = from.lists("bad_words_ids");
-  if (rules.min_new > 0) rules.min_length = 0;  // it replaces the other one
+  if (from.rule("min_new_tokens")) rules.min_length = 0;  // it replaces the other one, 0 too
   return rules;
 }
 
@@ -170,6 +175,7 @@ EarlyStopping early_stopping_of(const Generation& from) {
 
 GenerationDefaults defaults_of(const Generation& from) {
   GenerationDefaults defaults;
+  defaults.file = from.file();
   if (const json* eos = from.value("eos_token_id")) {
     for (const json& id : eos->is_array() ? *eos : json::array({*eos})) {
       if (id.is_number_integer() && id >= 0 && id <= most_vocabulary)
@@ -183,8 +189,11 @@ GenerationDefaults defaults_of(const Generation& from) {
   defaults.beams = std::max<std::int64_t>(from.count("num_beams").value_or(1), 1);
   defaults.length_penalty = from.number("length_penalty", -kMost, kMost).value_or(1.0);
   defaults.early_stopping = early_stopping_of(from);
+  defaults.repetition_penalty = from.number("repetition_penalty", kAboveZero, kMost).value_or(1.0);
   defaults.max_new = from.count("max_new_tokens");
   defaults.max_length = from.count("max_length");
+  // A task's max_length counts before the max_new_tokens of generation_config.json.
+  if (from.task_says("max_length") && !from.task_says("max_new_tokens")) defaults.max_new.reset();
   if (const json* prefix = from.rule("prefix"); prefix && prefix->is_string())
     defaults.prefix = prefix->get<std::string>();
   if (!from.is_there()) return defaults;
@@ -199,7 +208,7 @@ GenerationDefaults defaults_of(const Generation& from) {
     sample.top_p = from.number("top_p", kAboveZero, 1.0).value_or(1.0);
     sample.min_p = from.number("min_p", 0.0, 1.0).value_or(0.0);
   }
-  sample.repetition_penalty = from.number("repetition_penalty", kAboveZero, kMost).value_or(1.0);
+  sample.repetition_penalty = defaults.repetition_penalty;
   sample.length = defaults.max_new.value_or(sample.length);
   defaults.sample = sample;
   return defaults;
@@ -215,6 +224,40 @@ GenerationDefaults ModelFolder::generation_for(const std::string& task) const {
   Generation from(path_, config_);
   from.use_task(task);
   return defaults_of(from);
+}
+
+namespace {
+
+std::int32_t start_of(const std::filesystem::path& folder, const GenerationDefaults& defaults) {
+  if (!defaults.start_id)
+    throw FileError(folder.string(), -1,
+                    "does not say which id the decoder reads first: decoder_start_token_id");
+  return *defaults.start_id;
+}
+
+}  // namespace
+
+std::int32_t ModelFolder::decoder_start() const {
+  return start_of(path_, generation());
+}
+
+TranslatorBeams ModelFolder::translator_beams(const GenerationDefaults& defaults) const {
+  if (defaults.stop_ids.empty())
+    throw FileError(path_.string(), -1, "does not say which id ends a text: eos_token_id");
+  std::optional<std::int64_t> most = defaults.max_new;
+  // max_length counts the id that the decoder reads first.
+  if (!most && defaults.max_length) most = *defaults.max_length - 1;
+  // One field after another: GCC 12 destroys members of an aggregate twice when a later one's initialiser throws.
+  TranslatorBeams beams;
+  beams.start = start_of(path_, defaults);
+  beams.length_of = output_length(most, 2.0, read_family(config_).config.positions);
+  beams.search = {.beams = defaults.beams,
+                  .length_penalty = defaults.length_penalty,
+                  .early_stopping = defaults.early_stopping,
+                  .repetition_penalty = defaults.repetition_penalty,
+                  .rules = defaults.rules,
+                  .stop = defaults.stop_ids};
+  return beams;
 }
 
 std::vector<std::string> ModelFolder::tasks() const {

@@ -204,7 +204,8 @@ void read_class(ConfigReader& reader, const Family& family, FamilyConfig& config
 
 // Sizes that follow from others, and what they must have in common.
 void complete(ConfigReader& reader, FamilyConfig& config) {
-  if (!attends(config)) return;  // a recurrence has sizes of its own
+  // A recurrence has sizes of its own. A hybrid without a layer of attention still has those of one.
+  if (!attends(config) && config.heads == 0) return;
   for (const auto& [name, size] : {std::pair{"vocabulary", config.vocabulary},
                                    {"width", config.dim},
                                    {"number of layers", config.layers},

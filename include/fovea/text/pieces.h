@@ -1,23 +1,22 @@
 // The tokens of a text as they are drawn, and its words.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
-#include "cli/ids.h"
-#include "fovea/inspect/data.h"
-
-namespace fovea::cli {
+namespace fovea::text {
 
 /// The ids of a text, and what each of them shows. A token that begins a word begins with "▁". Where the
 /// tokenizer marks those that go on with one, as WordPiece does, these begin with "##" instead.
 struct Pieces {
-  Ids ids;
-  std::vector<std::string> tokens;
-  inspect::TokenGroups words;  ///< a special id is a word of its own
+  std::vector<std::int32_t> ids;
+  std::vector<std::string> tokens;   ///< one for each id
+  std::vector<std::size_t> word_of;  ///< the number of each token's word; a special id is a word of its own
+  std::vector<std::string> words;
 };
 
 class PieceReader {
@@ -26,9 +25,9 @@ class PieceReader {
   /// The ids of a text that a model reads.
   virtual Pieces read(const std::string& text) const = 0;
   /// The ids of a text that a translator writes, without those that its decoder begins and ends with.
-  virtual Ids target(const std::string& text) const = 0;
+  virtual std::vector<std::int32_t> target(const std::string& text) const = 0;
   /// Ids that a model wrote.
-  Pieces written(const Ids& ids) const;
+  Pieces written(std::span<const std::int32_t> ids) const;
   virtual std::string decode(std::span<const std::int32_t> ids) const = 0;
 
  protected:
@@ -41,6 +40,6 @@ class PieceReader {
 std::unique_ptr<PieceReader> read_pieces(const std::filesystem::path& folder);
 
 /// Ids without a tokenizer, shown as numbers.
-Pieces number_pieces(Ids ids);
+Pieces number_pieces(std::vector<std::int32_t> ids);
 
-}  // namespace fovea::cli
+}  // namespace fovea::text

@@ -1,4 +1,4 @@
-#include "cli/pieces.h"
+#include "fovea/text/pieces.h"
 
 #include <utility>
 
@@ -6,8 +6,10 @@
 #include "fovea/text/tokenizer.h"
 #include "fovea/text/tokenizer_json.h"
 
-namespace fovea::cli {
+namespace fovea::text {
 namespace {
+
+using Ids = std::vector<std::int32_t>;
 
 constexpr std::string_view kBegin = "▁", kGoesOn = "##", kBlank = "␣";
 
@@ -37,7 +39,7 @@ class Builder {
   void add_byte() { add("…", "", false); }
   Pieces take(Ids ids) {
     pieces_.ids = std::move(ids);
-    for (std::string& word : pieces_.words.labels) {
+    for (std::string& word : pieces_.words) {
       if (word.empty()) word = kBlank;
     }
     return std::move(pieces_);
@@ -56,12 +58,12 @@ class Builder {
     open_ = true;
   }
   void begin_word(std::string label) {
-    pieces_.words.labels.push_back(std::move(label));
-    pieces_.words.of.push_back(pieces_.words.labels.size() - 1);
+    pieces_.words.push_back(std::move(label));
+    pieces_.word_of.push_back(pieces_.words.size() - 1);
   }
   void go_on(const std::string& text) {
-    pieces_.words.labels.back() += text;
-    pieces_.words.of.push_back(pieces_.words.labels.size() - 1);
+    pieces_.words.back() += text;
+    pieces_.word_of.push_back(pieces_.words.size() - 1);
   }
 
   Pieces pieces_;
@@ -70,9 +72,9 @@ class Builder {
 
 class JsonPieces final : public PieceReader {
  public:
-  explicit JsonPieces(text::JsonTokenizer tokenizer) : tokenizer_(std::move(tokenizer)) {}
+  explicit JsonPieces(JsonTokenizer tokenizer) : tokenizer_(std::move(tokenizer)) {}
   Pieces read(const std::string& text) const override {
-    const text::Encoding encoding = tokenizer_.encode(text);
+    const Encoding encoding = tokenizer_.encode(text);
     const std::vector<bool> begins = tokenizer_.word_begins(text, encoding);
     Builder builder;
     for (std::size_t i = 0; i < encoding.size(); ++i) {
@@ -92,7 +94,7 @@ class JsonPieces final : public PieceReader {
     return marked(builder.take(encoding.ids));
   }
   Ids target(const std::string& text) const override {
-    return tokenizer_.encode(text, {.special_tokens = text::EncodeOptions::SpecialTokens::leave_out}).ids;
+    return tokenizer_.encode(text, {.special_tokens = EncodeOptions::SpecialTokens::leave_out}).ids;
   }
 
   std::string decode(std::span<const std::int32_t> ids) const override { return tokenizer_.decode(ids); }
@@ -108,18 +110,18 @@ class JsonPieces final : public PieceReader {
       std::string& token = pieces.tokens[i];
       if (token.starts_with(kBegin))
         token.erase(0, kBegin.size());
-      else if (i > 0 && pieces.words.of[i] == pieces.words.of[i - 1])
+      else if (i > 0 && pieces.word_of[i] == pieces.word_of[i - 1])
         token.insert(0, kGoesOn);
     }
     return pieces;
   }
 
-  text::JsonTokenizer tokenizer_;
+  JsonTokenizer tokenizer_;
 };
 
 class MarianPieces final : public PieceReader {
  public:
-  explicit MarianPieces(text::MarianTokenizer tokenizer) : tokenizer_(std::move(tokenizer)) {}
+  explicit MarianPieces(MarianTokenizer tokenizer) : tokenizer_(std::move(tokenizer)) {}
   Pieces read(const std::string& text) const override {
     Builder builder;
     Ids ids = tokenizer_.encode(text);
@@ -145,18 +147,18 @@ class MarianPieces final : public PieceReader {
   std::string token(std::int32_t id) const override { return tokenizer_.token(id); }
 
  private:
-  text::MarianTokenizer tokenizer_;
+  MarianTokenizer tokenizer_;
 };
 
 class OwnPieces final : public PieceReader {
  public:
-  explicit OwnPieces(std::unique_ptr<text::Tokenizer> tokenizer) : tokenizer_(std::move(tokenizer)) {}
+  explicit OwnPieces(std::unique_ptr<Tokenizer> tokenizer) : tokenizer_(std::move(tokenizer)) {}
   Pieces read(const std::string& text) const override {
     Ids ids = tokenizer_->encode(text);
-    Pieces pieces{ids, tokenizer_->pieces(ids), {}};
+    Pieces pieces{ids, tokenizer_->pieces(ids), {}, {}};
     const std::vector<std::int32_t> words = tokenizer_->word_of(pieces.tokens);
-    pieces.words.labels = tokenizer_->words(pieces.tokens);
-    for (const std::int32_t word : words) pieces.words.of.push_back(static_cast<std::size_t>(word));
+    pieces.words = tokenizer_->words(pieces.tokens);
+    for (const std::int32_t word : words) pieces.word_of.push_back(static_cast<std::size_t>(word));
     return pieces;
   }
   Ids target(const std::string& text) const override { return tokenizer_->encode(text); }
@@ -167,17 +169,17 @@ class OwnPieces final : public PieceReader {
   std::string token(std::int32_t id) const override { return tokenizer_->pieces({&id, 1})[0]; }
 
  private:
-  std::unique_ptr<text::Tokenizer> tokenizer_;
+  std::unique_ptr<Tokenizer> tokenizer_;
 };
 
 }  // namespace
 
 // What a token adds to the text of those before it says whether it begins a word.
-Pieces PieceReader::written(const Ids& ids) const {
+Pieces PieceReader::written(std::span<const std::int32_t> ids) const {
   Builder builder;
   std::string before;
   for (std::size_t i = 0; i < ids.size(); ++i) {
-    const std::string now = decode(std::span(ids).first(i + 1));
+    const std::string now = decode(ids.first(i + 1));
     const std::string added = now.size() > before.size() ? now.substr(before.size()) : "";
     const std::string spelling = token(ids[i]);
     if (added.empty() && spelling != kBegin)
@@ -186,26 +188,25 @@ Pieces PieceReader::written(const Ids& ids) const {
       builder.add(added, added.empty() || added.starts_with(' ') || before.ends_with(' '));
     before = now;
   }
-  return builder.take(ids);
+  return builder.take(Ids(ids.begin(), ids.end()));
 }
 
 std::unique_ptr<PieceReader> read_pieces(const std::filesystem::path& folder) {
-  if (text::has_json_tokenizer(folder))
-    return std::make_unique<JsonPieces>(text::read_folder_tokenizer(folder).tokenizer);
-  if (text::MarianTokenizer::is_in(folder))
-    return std::make_unique<MarianPieces>(text::MarianTokenizer::read(folder));
-  return std::make_unique<OwnPieces>(text::load_tokenizer(folder));
+  if (has_json_tokenizer(folder))
+    return std::make_unique<JsonPieces>(read_folder_tokenizer(folder).tokenizer);
+  if (MarianTokenizer::is_in(folder)) return std::make_unique<MarianPieces>(MarianTokenizer::read(folder));
+  return std::make_unique<OwnPieces>(load_tokenizer(folder));
 }
 
 Pieces number_pieces(Ids ids) {
   Pieces pieces;
   for (const std::int32_t id : ids) {
-    pieces.words.of.push_back(pieces.tokens.size());
+    pieces.word_of.push_back(pieces.tokens.size());
     pieces.tokens.push_back(std::to_string(id));
   }
-  pieces.words.labels = pieces.tokens;
+  pieces.words = pieces.tokens;
   pieces.ids = std::move(ids);
   return pieces;
 }
 
-}  // namespace fovea::cli
+}  // namespace fovea::text

@@ -1,0 +1,26 @@
+#include "fovea/models/batches.h"
+
+#include <algorithm>
+#include <string>
+
+#include "fovea/core/error.h"
+#include "fovea/core/executor.h"
+
+namespace fovea::models {
+
+void for_batches(std::span<const std::int64_t> lengths, std::int64_t size,
+                 const std::function<void(std::span<const std::size_t> texts)>& work) {
+  if (size < 1) throw InvalidArgument("for_batches", "size", "at least 1", std::to_string(size));
+  std::vector<std::size_t> order;
+  for (std::size_t i = 0; i < lengths.size(); ++i) {
+    if (lengths[i] > 0) order.push_back(i);
+  }
+  std::ranges::stable_sort(order, {}, [&](std::size_t i) { return lengths[i]; });
+  const std::int64_t batches = (std::ssize(order) + size - 1) / size;
+  default_executor().parallel_for(batches, [&](std::int64_t unit, int) {
+    const std::int64_t begin = (batches - 1 - unit) * size, count = std::min(size, std::ssize(order) - begin);
+    work(std::span(order).subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(count)));
+  });
+}
+
+}  // namespace fovea::models
