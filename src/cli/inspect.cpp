@@ -189,6 +189,18 @@ void show_page(const Options& o, const inspect::InspectPage& page) {
   if (o.json) print_json(page);
 }
 
+// What each layer keeps. A model whose layers are all attention has only maps to show.
+void print_facts(const Options& o, const inspect::InspectPage& page) {
+  if (page.facts.empty() && !wants_maps(o))
+    throw InvalidArgument(
+        "fovea inspect", "--html, --picture, --graph, --show, --json",
+        "at least one of them, because all layers are attention: a file to write, the graph "
+        "in the terminal, or numbers",
+        "none");
+  if (o.json) return;
+  for (const auto& [layer, keeps] : page.facts) fmt::print("{}: {}\n", layer, keeps);
+}
+
 void show_tokens(const Options& o, TokenPage page, const std::string& output) {
   page.page.source = o.source.empty() ? o.source_ids : o.source;
   page.page.output = output;
@@ -197,15 +209,7 @@ void show_tokens(const Options& o, TokenPage page, const std::string& output) {
                           "a model with a layer whose weights can be drawn; without --html, --picture, "
                           "--graph, --show and --json what its layers keep is printed",
                           "layers of Mamba, whose channels have weights of their own");
-  if (page.page.facts.empty() && !wants_maps(o))
-    throw InvalidArgument(
-        "fovea inspect", "--html, --picture, --graph, --show, --json",
-        "at least one of them, because all layers are attention: a file to write, the graph "
-        "in the terminal, or numbers",
-        "none");
-  if (!o.json) {
-    for (const auto& [layer, keeps] : page.page.facts) fmt::print("{}: {}\n", layer, keeps);
-  }
+  print_facts(o, page.page);
   page.page.facts.insert(page.page.facts.begin(), {"model", o.model});
   show_page(o, o.over == "words" ? over_words(page) : page.page);
 }
@@ -290,15 +294,7 @@ void run_own_translator(const Options& o) {
   const std::string target =
       o.target.empty() ? translator.translate({o.source}, {.beam_size = 5})[0][0].text : o.target;
   inspect::InspectPage page = page_of(translator, "Fovea: attention", o.source, target);
-  if (page.facts.empty() && !wants_maps(o))
-    throw InvalidArgument(
-        "fovea inspect", "--html, --picture, --graph, --show, --json",
-        "at least one of them, because all layers are attention: a file to write, the graph "
-        "in the terminal, or numbers",
-        "none");
-  if (!o.json) {
-    for (const auto& [layer, keeps] : page.facts) fmt::print("{}: {}\n", layer, keeps);
-  }
+  print_facts(o, page);
   page.facts.insert(
       page.facts.begin(),
       {{"model", o.model}, {"parameters", std::to_string(translator.model().parameters().count())}});
