@@ -156,7 +156,8 @@ void write_one(const GenerateOptions& o, models::LanguageModel& model, const Cod
   } else {
     models::SampleOptions sample = o.sample;
     sample.first = state.written;
-    sample.length = length_behind(model, std::ssize(before), {sample.length, o.length_by_user});
+    sample.length =
+        length_behind(model, std::ssize(before), {sample.length, o.length_by_user, o.whole_length});
     const models::Generated written = models::generate_until(
         model, cache, state.sequence, state.unread, sample, [&](std::span<const std::int32_t> ids) {
           printer.add(stream.add(ids.back()));
@@ -233,13 +234,9 @@ models::SampleOptions sample_of(const GenerateOptions& o, const models::Generati
   models::SampleOptions sample = defaults.sample.value_or(o.sample);
   sample.rules = defaults.rules;
   sample.repetition_penalty = defaults.repetition_penalty;
-  if (defaults.max_length && !defaults.max_new) {
-    if (translator)  // which counts the id that the decoder reads first
-      sample.length = std::max<std::int64_t>(*defaults.max_length - 1, 1);
-    else
-      fmt::print(stderr, "fovea: max_length = {} of {} is not applied\n", *defaults.max_length,
-                 defaults.file);
-  }
+  if (translator && defaults.max_length &&
+      !defaults.max_new)  // it counts the id that the decoder reads first
+    sample.length = std::max<std::int64_t>(*defaults.max_length - 1, 1);
   for (const Set& set : o.given) set(o.sample, sample);
   return sample;
 }
@@ -252,7 +249,7 @@ void write_best(const GenerateOptions& o, models::LanguageModel& model, const Co
   KvCache cache({.layers = model.cache_layers(), .limit_bytes = o.limit_mb << 20});
   const SearchedText searched(coder, prompt, stops_of(o, coder, o.stop));
   models::BeamOptions beams = *beams_of(o);
-  beams.length = length_behind(model, std::ssize(prompt), {beams.length, o.length_by_user});
+  beams.length = length_behind(model, std::ssize(prompt), {beams.length, o.length_by_user, o.whole_length});
   searched.end_at_stops(beams);
   print_best(o, searched, searched_ids(model, cache, prompt, beams), out);
 }
@@ -303,6 +300,7 @@ void run(GenerateOptions o) {
   const bool translator = models::family_kind(folder.config()) == models::FamilyKind::translator;
   const models::GenerationDefaults defaults = folder.generation();
   o.sample = sample_of(o, defaults, translator);
+  if (!translator && !defaults.max_new) o.whole_length = defaults.max_length;
   if (translator) check_positions(o, models::read_family(folder.config()).config.positions);
   use_search(defaults, o);
   check_beams(o);
@@ -316,6 +314,7 @@ void run(GenerateOptions o) {
     generate_ids({.prompt = o.prompt_ids,
                   .sample = o.sample,
                   .length_by_user = o.length_by_user,
+                  .whole_length = o.whole_length,
                   .limit_bytes = o.limit_mb << 20,
                   .json = o.json,
                   .weights = autograd::parse_weight_type(o.weights),

@@ -25,7 +25,8 @@ WrittenIds continued(const GenerateIds& options, models::LanguageModel& model, c
   KvCache cache({.layers = model.cache_layers(), .limit_bytes = options.limit_bytes});
   Sequence sequence = cache.start();
   models::SampleOptions sample = options.sample;
-  sample.length = length_behind(model, std::ssize(prompt), {sample.length, options.length_by_user});
+  sample.length =
+      length_behind(model, std::ssize(prompt), {sample.length, options.length_by_user, options.whole_length});
   models::Generated written = models::generate_until(
       model, cache, sequence, prompt, sample,
       [&](std::span<const std::int32_t> ids) { return ends(defaults, ids.back()) || stop_requested(); });
@@ -50,6 +51,14 @@ WrittenIds searched_ids(models::SequenceToSequence& model, const Ids& source,
 
 std::int64_t length_behind(const models::LanguageModel& model, std::int64_t before, Length wanted) {
   const std::int64_t longest = model.longest(), most = before > longest ? 0 : longest - before + 1;
+  if (wanted.whole && !wanted.by_user && wanted.tokens > 0) {
+    if (*wanted.whole <= before)
+      throw InvalidArgument(
+          "fovea generate", "the prompt",
+          fmt::format("fewer than {} tokens, the folder's max_length, or --length beside it", *wanted.whole),
+          std::to_string(before));
+    wanted.tokens = *wanted.whole - before;
+  }
   if (wanted.tokens == 0 || wanted.tokens - 1 <= longest - before) return wanted.tokens;
   if (!wanted.by_user && most > 0) return most;
   if (most == 0)
@@ -102,7 +111,8 @@ void generate_ids(const GenerateIds& options, const models::ModelFolder& folder,
       KvCache cache({.layers = model.cache_layers(), .limit_bytes = options.limit_bytes});
       models::BeamOptions beams = *options.beams;
       beams.stop = defaults.stop_ids;
-      beams.length = length_behind(model, std::ssize(prompt), {beams.length, options.length_by_user});
+      beams.length = length_behind(model, std::ssize(prompt),
+                                   {beams.length, options.length_by_user, options.whole_length});
       text = searched_ids(model, cache, prompt, beams);
     } else {
       text = continued(options, model, prompt, defaults);

@@ -18,6 +18,7 @@ struct GenerateIds {
   std::string prompt;
   models::SampleOptions sample;
   bool length_by_user = false;  ///< sample.length, and no default of the folder or the command
+  std::optional<std::int64_t> whole_length = {};  ///< as Length::whole
   std::int64_t limit_bytes = 0;
   bool json = false;
   autograd::WeightType weights = autograd::WeightType::f32;
@@ -47,6 +48,9 @@ WrittenIds searched_ids(models::SequenceToSequence& model, const std::vector<std
 struct Length {
   std::int64_t tokens;
   bool by_user;
+  /// max_length of the folder, which counts the tokens of the prompt too and stands where the user said
+  /// nothing.
+  std::optional<std::int64_t> whole = {};
 };
 /// The tokens to write behind `before` others: `wanted`, or what the model can still read where that is a
 /// default. Throws InvalidArgument with --length if the user asked for more, and where there is no room.

@@ -263,7 +263,7 @@ void write_many(const GenerateOptions& o, models::LanguageModel& model, const Co
     try {
       if (!line.length_given)
         request.sample.length =
-            length_behind(model, std::ssize(request.prompt), {request.sample.length, false});
+            length_behind(model, std::ssize(request.prompt), {request.sample.length, false, o.whole_length});
       batcher.submit(std::move(request));
     } catch (const Error& error) {
       throw FileError(name_of(o.input), number, error.what(), "line");
@@ -296,7 +296,7 @@ void search_many(const GenerateOptions& o, models::LanguageModel& model, const C
     texts.emplace_back(coder, line.request.prompt, reader.stops()).end_at_stops(beams);
     try {
       beams.length = length_behind(model, std::ssize(line.request.prompt),
-                                   {line.request.sample.length, line.length_given});
+                                   {line.request.sample.length, line.length_given, o.whole_length});
       if (beams.length < 1) throw InvalidArgument("fovea generate", "length", "at least 1 with beams", "0");
     } catch (const Error& error) {
       throw FileError(name_of(o.input), number, error.what(), "line");

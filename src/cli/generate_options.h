@@ -27,6 +27,7 @@ struct GenerateOptions {
   std::string model, prompt, prompt_ids, input, output, save_state, load_state, weights = "f32";
   models::SampleOptions sample;
   bool prompt_given = false, length_by_user = false, line = false, stats = false, json = false;
+  std::optional<std::int64_t> whole_length;  ///< as Length::whole
   /// Copies the fields of `sample` that the command line set. The others come from generation_config.json.
   std::vector<Set> given;
   /// The options that the command line gave of those that say how tokens are drawn, and how beams are

@@ -273,6 +273,27 @@ echo '{"early_stopping": 3}' >searching/generation_config.json
 if search; then fail "took an early_stopping of 3"; fi
 grep -q 'early_stopping: expected true, false or "never", got 3' errors || fail "$(cat errors)"
 
+
+# max_length of the folder counts the prompt too, and gives way to max_new_tokens and to --length.
+cp -r ids limited
+limited() { "$fovea" generate --model limited --cpu-threads 1 --prompt-ids "$@" 2>errors | wc -w; }
+echo '{"max_length": 9}' >limited/generation_config.json
+for beams in 1 2; do
+  [[ $(limited '5 6 7' --beam-size $beams) == 6 ]] || fail "max_length of the folder with $beams beams: $(cat errors)"
+  [[ $(limited '5 6 7' --beam-size $beams --length 8) == 8 ]] || fail "--length beside max_length with $beams beams: $(cat errors)"
+done
+if limited '1 2 3 4 5 6 7 8 9' >count; then fail "a prompt of max_length"; fi
+grep -q "fewer than 9 tokens, the folder's max_length, or --length" errors || fail "$(cat errors)"
+printf '%s\n' '{"prompt": "a"}' '{"prompt": "a", "length": 12}' >two.jsonl
+cp model/spm.model model/vocab.json limited 2>/dev/null || true
+"$fovea" generate --model limited --input two.jsonl --cpu-threads 1 --stats >answers 2>errors || fail "$(cat errors)"
+python3 -c '
+import json
+tokens = [json.loads(line)["tokens"] for line in open("answers")]
+assert tokens[0] < 9 and tokens[1] == 12, tokens' || fail "max_length of lines: $(cat answers)"
+echo '{"max_length": 9, "max_new_tokens": 4}' >limited/generation_config.json
+[[ $(limited '5 6 7') == 4 ]] || fail "max_new_tokens counts before max_length"
+
 # What the model computes for ids, and what its folder is.
 printf '5 6 7\n8\n' >ids.txt
 "$fovea" embed --model ids --ids-file ids.txt --hidden --output hidden.npy
