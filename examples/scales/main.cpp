@@ -137,8 +137,8 @@ train::Translator trained(gallery::Run& run, const std::string& name, RnnAttenti
 
 double bleu_of(train::Translator& translator, const text::ParallelCorpus& test) {
   std::vector<std::string> hypotheses;
-  for (const auto& translations :
-       translator.translate(text::lines_of(test, text::Side::source), {.beam_size = 1}, 50))
+  for (const auto& translations : translator.translate(text::lines_of(test, text::Side::source),
+                                                       {.beam_size = 1, .alignments = false}, 50))
     hypotheses.push_back(translations[0].text);
   return text::bleu(hypotheses, text::lines_of(test, text::Side::target),
                     {.tokenizer = text::BleuTokenizer::none})

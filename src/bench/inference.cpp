@@ -54,7 +54,8 @@ class Translating final : public Worker {
       std::vector<std::vector<std::int32_t>> sources;
       for (const std::size_t i : own) sources.push_back(sentences_[i]);
       const std::int64_t length = std::ssize(sources.back());  // the longest
-      models::decode(*model_, sources, {.beam_size = static_cast<int>(width), .exact_length = length});
+      models::decode(*model_, sources,
+                     {.beam_size = static_cast<int>(width), .exact_length = length, .alignments = false});
       tokens += length * std::ssize(sources);
     });
     return tokens;

@@ -143,8 +143,8 @@ std::vector<double> bleu_by_length(train::Translator& translator, const Options&
                                                              .lengths = text::LengthShape::uniform,
                                                              .split = text::Split::test});
     std::vector<std::string> hypotheses;
-    for (const auto& translations :
-         translator.translate(text::lines_of(test, text::Side::source), {.beam_size = 1}, 50)) {
+    for (const auto& translations : translator.translate(text::lines_of(test, text::Side::source),
+                                                         {.beam_size = 1, .alignments = false}, 50)) {
       hypotheses.push_back(translations[0].text);
     }
     scores.push_back(text::bleu(hypotheses, text::lines_of(test, text::Side::target),

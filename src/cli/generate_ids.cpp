@@ -44,7 +44,9 @@ WrittenIds searched_ids(models::LanguageModel& model, KvCache& cache, const Ids&
 
 WrittenIds searched_ids(models::SequenceToSequence& model, const Ids& source,
                         const models::TranslatorBeams& options) {
-  const auto found = models::beam_search(model, {source}, options);
+  models::TranslatorBeams beams = options;
+  beams.alignments = false;
+  const auto found = models::beam_search(model, {source}, beams);
   if (found[0].empty()) return {};
   return {found[0][0].ids, found[0][0].log_probabilities};
 }

@@ -151,7 +151,8 @@ void run(const Options& o) {
                             .normalize = o.normalize,
                             .length_factor = o.length_factor,
                             .n_best = o.n_best,
-                            .reuse = o.reuse == "off" ? models::Reuse::off : models::Reuse::on},
+                            .reuse = o.reuse == "off" ? models::Reuse::off : models::Reuse::on,
+                            .alignments = !o.alignment.empty() || o.show},
                            o.batch, &stats);
   const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - begin;
   for (std::size_t i = 0; i < translations.size(); ++i) print_texts(output_of(o), i, translations[i], out);

@@ -144,6 +144,7 @@ class TranslatorSearches {
       : sources_(sources), start_(options.start), model_(model) {
     const Batch batch = make_batch(sources, {}, 0, 0, SourceEnd::as_given);
     state_ = model.start(batch.source, batch.source_len, batch.source_lengths);
+    state_->aligns = options.alignments;
     searches_.reserve(sources.size());
     each_.reserve(sources.size());
     for (std::size_t i = 0; i < sources.size(); ++i) {

@@ -48,8 +48,9 @@ class Stepper {
         sources_(sources),
         options_(options),
         batch_(make_batch(sources, {}, options.bos, options.eos, options.source_end)) {
-    if (options.reuse == Reuse::on)
-      state_ = model.start(batch_.source, batch_.source_len, batch_.source_lengths);
+    if (options.reuse == Reuse::off) return;
+    state_ = model.start(batch_.source, batch_.source_len, batch_.source_lengths);
+    state_->aligns = options.alignments;
   }
 
   nn::Var step(const std::vector<Live>& rows) {
@@ -86,7 +87,8 @@ class Stepper {
     nn::Context context;
     Capture capture;
     capture.scope = Capture::Scope::alignment;
-    const Tensor hidden = model_.hidden(context, batch, &capture, &evaluations_).value();
+    const Tensor hidden =
+        model_.hidden(context, batch, options_.alignments ? &capture : nullptr, &evaluations_).value();
     const std::int64_t steps = batch.target_len, dim = hidden.size(1), count = batch.size;
     Tensor last(DType::f32, {count, dim});
     for (std::int64_t i = 0; i < count; ++i) {

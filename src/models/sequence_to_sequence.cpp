@@ -13,8 +13,7 @@ nn::Var SequenceToSequence::loss(nn::Context& context, const Batch& batch, const
                                  autograd::CrossEntropyStats* stats) {
   const nn::Var read = hidden(context, batch, nullptr, nullptr);
   return autograd::linear_cross_entropy(read, output_weight(context), output_bias(context),
-                                        batch.target_output, options.smoothing, options.reduction,
-                                        stats);
+                                        batch.target_output, options.smoothing, options.reduction, stats);
 }
 
 std::vector<std::vector<autograd::Probable>> SequenceToSequence::most_probable(

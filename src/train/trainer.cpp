@@ -196,7 +196,8 @@ std::vector<std::string> translate_all(models::SequenceToSequence& model,
     std::vector<std::vector<std::int32_t>> batch;
     const std::size_t end = std::min(order.size(), begin + rows);
     for (std::size_t i = begin; i < end; ++i) batch.push_back(sources[order[i]]);
-    const auto decoded = models::decode(model, batch, {.beam_size = beam_size, .normalize = normalize});
+    const auto decoded =
+        models::decode(model, batch, {.beam_size = beam_size, .normalize = normalize, .alignments = false});
     for (std::size_t i = begin; i < end; ++i) {
       if (!decoded[i - begin].empty()) result[order[i]] = tokenizer.decode(decoded[i - begin][0].ids);
     }

@@ -214,6 +214,12 @@ TEST(BeamSearch, FindsTheBestTranslationInABatch) {
       EXPECT_NEAR(sum, 1.0, 1e-5);
     }
   }
+  options.alignments = false;
+  const auto without = beam_search(*model, sources, options);
+  for (std::size_t i = 0; i < sources.size(); ++i) {
+    EXPECT_EQ(without[i][0].ids, found[i][0].ids);
+    EXPECT_TRUE(without[i][0].alignment.empty());
+  }
   EXPECT_THROW(beam_search(*model, {{}}, options), InvalidArgument);
   options.start = 6;
   EXPECT_THROW(beam_search(*model, sources, options), InvalidArgument);

@@ -201,6 +201,26 @@ TEST_P(Decoding, AlignmentEqualsThatOfTeacherForcing) {
   }
 }
 
+TEST_P(Decoding, GivesTheSameTextsWithoutAlignments) {
+  const auto model = sharp(GetParam());
+  const auto sources = random_sentences(3, 5, 6);
+  for (const Reuse reuse : {Reuse::on, Reuse::off}) {
+    DecodeOptions options{.beam_size = 3, .n_best = 3, .reuse = reuse};
+    const auto with = decode(*model, sources, options);
+    options.alignments = false;
+    const auto without = decode(*model, sources, options);
+    for (std::size_t i = 0; i < sources.size(); ++i) {
+      ASSERT_EQ(with[i].size(), without[i].size());
+      for (std::size_t n = 0; n < with[i].size(); ++n) {
+        EXPECT_EQ(without[i][n].ids, with[i][n].ids);
+        EXPECT_NEAR(without[i][n].score, with[i][n].score, close);
+        EXPECT_EQ(with[i][n].alignment.empty(), !model->attends());
+        EXPECT_TRUE(without[i][n].alignment.empty());
+      }
+    }
+  }
+}
+
 TEST_P(Decoding, ABatchEqualsItsSentencesAlone) {
   const auto model = sharp(GetParam());
   const auto sources = random_sentences(6, 7, 8);

@@ -362,6 +362,7 @@ TEST(EveryCase, SameBitsForEveryThreadCount) {
   for (const int threads : {2, 3, 5}) pools.push_back(make_thread_pool(threads));
   for (const char* kernel : {"", "reference"}) {
     for (const Case& c : chosen_case_table(DType::f32)) {
+      if (!has_kernel(c, DType::f32, kernel)) continue;
       const Operands o(c, DType::f32);
       const Results one = run_case(c, o, DType::f32, kernel, &serial_executor());
       for (const auto& pool : pools) {
@@ -389,36 +390,43 @@ bool any_sees(const Case& c, std::int64_t b, std::int64_t kv, std::int64_t j) {
   return false;
 }
 
+// The instruction sets of this machine that have a kernel for the case, the reference among them. The others
+// would run the reference once more.
+std::vector<std::string> kernels_of(const Case& c) {
+  std::vector<std::string> kernels;
+  for (const KernelInfo& info : instruction_sets()) {
+    if (info.available && has_kernel(c, DType::f32, info.isa)) kernels.push_back(info.isa);
+  }
+  return kernels;
+}
+
 // Keys that no query may see hold NaN; no result changes, forward or backward, in any kernel. A key of a kv
 // head is unseen if no head of its group sees it, whatever other heads see.
 TEST(EveryCase, HiddenKeysNeverMatter) {
-  for (const KernelInfo& info : instruction_sets()) {
-    if (!info.available) continue;
-    const std::string kernel = info.isa;
-    for (const Case& c : chosen_case_table(DType::f32)) {
-      Operands o(c, DType::f32);
-      const Results clean = run_case(c, o, DType::f32, kernel);
-      const AttentionShape& s = c.shape;
-      for (std::int64_t b = 0; b < s.batch; ++b) {
-        for (std::int64_t j = 0; j < s.key_len; ++j) {
-          for (std::int64_t h = 0; h < s.num_kv_heads; ++h) {
-            if (any_sees(c, b, h, j)) continue;
-            for (const Tensor& t : {o.key ? o.key : o.value, o.value}) {
-              for (std::int64_t d = 0; d < t.size(3); ++d) {
-                t.data<float>()[((b * s.num_kv_heads + h) * s.key_len + j) * t.size(3) + d] =
-                    std::numeric_limits<float>::quiet_NaN();
-              }
+  for (const Case& c : chosen_case_table(DType::f32)) {
+    const Operands clean(c, DType::f32), poisoned(c, DType::f32);
+    const AttentionShape& s = c.shape;
+    for (std::int64_t b = 0; b < s.batch; ++b) {
+      for (std::int64_t j = 0; j < s.key_len; ++j) {
+        for (std::int64_t h = 0; h < s.num_kv_heads; ++h) {
+          if (any_sees(c, b, h, j)) continue;
+          for (const Tensor& t : {poisoned.key ? poisoned.key : poisoned.value, poisoned.value}) {
+            for (std::int64_t d = 0; d < t.size(3); ++d) {
+              t.data<float>()[((b * s.num_kv_heads + h) * s.key_len + j) * t.size(3) + d] =
+                  std::numeric_limits<float>::quiet_NaN();
             }
           }
         }
       }
-      const Results poisoned = run_case(c, o, DType::f32, kernel);
-      for (std::size_t n = 0; n < clean.all().size(); ++n) {
-        const auto [name, want] = clean.all()[n];
-        if (!want) continue;
-        const Tensor got = poisoned.all()[n].second;
-        for (std::int64_t i = 0; i < want.count(); ++i)
-          ASSERT_EQ(element(got, i), element(want, i)) << kernel << ": " << c.name << ": " << name;
+    }
+    for (const std::string& kernel : kernels_of(c)) {
+      const NamedTensors want = run_case(c, clean, DType::f32, kernel).all(),
+                         got = run_case(c, poisoned, DType::f32, kernel).all();
+      for (std::size_t n = 0; n < want.size(); ++n) {
+        const auto& [name, tensor] = want[n];
+        for (std::int64_t i = 0; tensor && i < tensor.count(); ++i)
+          ASSERT_EQ(element(got[n].second, i), element(tensor, i))
+              << kernel << ": " << c.name << ": " << name;
       }
     }
   }
@@ -463,29 +471,28 @@ TEST(EveryCase, HugeScoresStillSumToOne) {
 // A NaN that a row sees is never lost, also one that comes from an infinity. In forward results it reaches
 // exactly the rows that see it. In gradients it may reach more rows (0 · NaN inside one block), never fewer.
 TEST(EveryCase, AVisibleNanStaysOne) {
-  for (const KernelInfo& info : fast_kernels()) {
-    if (!info.available) continue;
-    const std::string kernel = info.isa;
-    const bool in_terms = kernel == "amx" || kernel == "tiles";
-    std::size_t turn = 0;
-    for (Case c : chosen_case_table(DType::f32)) {
-      if (c.shape.query_len == 0 || c.shape.key_len == 0) continue;
-      if (++turn % 4 == 0) c.spec.scale = turn % 8 == 0 ? 0.0 : -0.7;
-      for (const bool in_query : {true, false}) {
-        const Operands o(c, DType::f32);
-        if (!in_query && !o.key) continue;
-        const double infinity = std::numeric_limits<double>::infinity(),
-                     poison = turn % 3 == 0   ? std::numeric_limits<double>::quiet_NaN()
-                              : turn % 3 == 1 ? infinity
-                                              : -infinity;
-        // The last row of the first head. The element is in the remainder of the vectors, if there is one.
-        const Tensor& t = in_query ? o.query : o.key;
-        set_element(t, t.size(2) * t.size(3) - 1, poison);
-        const Results got = run_case(c, o, DType::f32, kernel),
-                      want = run_case(c, o, DType::f32, "reference");
-        for (std::size_t n = 0; n < want.all().size(); ++n) {
-          const auto [name, expected] = want.all()[n];
-          const Tensor result = got.all()[n].second;
+  std::size_t turn = 0;
+  for (Case c : chosen_case_table(DType::f32)) {
+    if (c.shape.query_len == 0 || c.shape.key_len == 0) continue;
+    if (++turn % 4 == 0) c.spec.scale = turn % 8 == 0 ? 0.0 : -0.7;
+    for (const bool in_query : {true, false}) {
+      const Operands o(c, DType::f32);
+      if (!in_query && !o.key) continue;
+      const double infinity = std::numeric_limits<double>::infinity(),
+                   poison = turn % 3 == 0   ? std::numeric_limits<double>::quiet_NaN()
+                            : turn % 3 == 1 ? infinity
+                                            : -infinity;
+      // The last row of the first head. The element is in the remainder of the vectors, if there is one.
+      const Tensor& t = in_query ? o.query : o.key;
+      set_element(t, t.size(2) * t.size(3) - 1, poison);
+      const NamedTensors want = run_case(c, o, DType::f32, "reference").all();
+      for (const std::string& kernel : kernels_of(c)) {
+        if (kernel == "reference") continue;
+        const bool in_terms = kernel == "amx" || kernel == "tiles";
+        const NamedTensors got = run_case(c, o, DType::f32, kernel).all();
+        for (std::size_t n = 0; n < want.size(); ++n) {
+          const auto& [name, expected] = want[n];
+          const Tensor result = got[n].second;
           for (std::int64_t i = 0; expected && i < expected.count(); ++i) {
             const bool nan = std::isnan(element(result, i)), must = std::isnan(element(expected, i));
             // Even in a NaN row, a visible score of -inf has weight 0 like a hidden key, and gradient 0.
@@ -523,27 +530,25 @@ TEST(EveryCase, FullyMaskedRowsAreZero) {
 
 // A row that sees no key gives 0 and changes no gradient, whatever its query and its d_output hold.
 TEST(EveryCase, FullyMaskedRowsNeverMatter) {
-  for (const KernelInfo& info : instruction_sets()) {
-    if (!info.available) continue;
-    const std::string kernel = info.isa;
-    for (const Case& c : chosen_case_table(DType::f32)) {
-      const Operands o(c, DType::f32);
-      const Results clean = run_case(c, o, DType::f32, kernel);
+  for (const Case& c : chosen_case_table(DType::f32)) {
+    const Operands clean(c, DType::f32), poisoned(c, DType::f32);
+    for (const std::string& kernel : kernels_of(c)) {
+      const Results result = run_case(c, clean, DType::f32, kernel);
       bool any = false;
-      for (std::int64_t row = 0; row < clean.log_sum_exp.count(); ++row) {
-        if (element(clean.log_sum_exp, row) != -std::numeric_limits<double>::infinity()) continue;
+      for (std::int64_t row = 0; row < result.log_sum_exp.count(); ++row) {
+        if (element(result.log_sum_exp, row) != -std::numeric_limits<double>::infinity()) continue;
         any = true;
-        for (const Tensor& t : {o.query, o.d_output}) {
+        for (const Tensor& t : {poisoned.query, poisoned.d_output}) {
           for (std::int64_t d = 0; d < t.size(3); ++d)
             set_element(t, row * t.size(3) + d, std::numeric_limits<double>::quiet_NaN());
         }
       }
-      if (!any) continue;
-      const Results poisoned = run_case(c, o, DType::f32, kernel);
-      for (std::size_t n = 0; n < clean.all().size(); ++n) {
-        const auto [name, want] = clean.all()[n];
-        for (std::int64_t i = 0; want && i < want.count(); ++i)
-          ASSERT_EQ(element(poisoned.all()[n].second, i), element(want, i))
+      if (!any) break;
+      const NamedTensors want = result.all(), got = run_case(c, poisoned, DType::f32, kernel).all();
+      for (std::size_t n = 0; n < want.size(); ++n) {
+        const auto& [name, tensor] = want[n];
+        for (std::int64_t i = 0; tensor && i < tensor.count(); ++i)
+          ASSERT_EQ(element(got[n].second, i), element(tensor, i))
               << kernel << ": " << c.name << ": " << name;
       }
     }

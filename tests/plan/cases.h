@@ -215,6 +215,13 @@ inline std::vector<KernelInfo> instruction_sets() {
   return sets;
 }
 
+/// Whether this instruction set has a kernel for the case. Where it has none the reference runs.
+inline bool has_kernel(const Case& c, DType dtype, const std::string& isa) {
+  const AttentionPlan plan =
+      make_plan(c.spec, c.shape, {.dtype = dtype, .precision = Precision::higher, .kernel = isa});
+  return isa == "reference" || plan.kernel() != "reference" || plan.backward_kernel() != "reference";
+}
+
 /// Runs forward and backward. Results begin as NaN, so that an element that is never written is noticed.
 inline Results run_case(const Case& c, const Operands& o, DType dtype, const std::string& kernel,
                         Executor* executor = nullptr) {

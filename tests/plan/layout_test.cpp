@@ -17,6 +17,7 @@ void expect_same(const Tensor& a, const Tensor& b, const std::string& name) {
 TEST(Layout, EveryLayoutGivesTheSameBits) {
   for (const char* kernel : {"", "reference"}) {
     for (Case c : case_table()) {
+      if (!has_kernel(c, c.dtype, kernel)) continue;
       const Operands o(c, c.dtype);
       c.layout = Layout::contiguous;
       const auto want = run_case(c, o, c.dtype, kernel).all();

@@ -92,8 +92,10 @@ TEST_P(PackedBatches, EntriesEqualPaddedCalls) {
   for (const KernelInfo& info : instruction_sets()) {
     if (info.isa == GetParam() && !info.available) GTEST_SKIP() << info.isa << " not run: this CPU lacks it";
   }
-  for (const PackedCase& p : packed_cases())
-    ASSERT_EQ(disagreement(p, GetParam()), "") << GetParam() << ": " << p.padded.name;
+  for (const PackedCase& p : packed_cases()) {
+    if (has_kernel(p.padded, p.padded.dtype, GetParam()))
+      ASSERT_EQ(disagreement(p, GetParam()), "") << GetParam() << ": " << p.padded.name;
+  }
 }
 
 TEST_P(PackedBatches, SameBitsForEveryThreadCount) {

@@ -83,6 +83,8 @@ struct TranslatorBeams {
   std::int32_t start = 0;  ///< what the decoder reads first
   /// The tokens to write at most for a source of so many ids; without it search.length.
   std::function<std::int64_t(std::int64_t source)> length_of = {};
+  /// Whether texts have alignments. A step whose weights nobody wants is cheaper.
+  bool alignments = true;
 };
 /// For TranslatorBeams::length_of: `most`, or without it factor · source + 10; from 1 to `positions`.
 std::function<std::int64_t(std::int64_t source)> output_length(std::optional<std::int64_t> most,

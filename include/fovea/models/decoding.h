@@ -34,14 +34,17 @@ struct DecodeOptions {
   SourceEnd source_end = SourceEnd::appended;
   /// Ids that are never written; without them those are 0, the padding of our own models, and bos.
   std::optional<std::vector<std::int32_t>> never = {};
+  /// Whether hypotheses have alignments. A step whose weights nobody wants is cheaper.
+  bool alignments = true;
 };
 
 struct Hypothesis {
   std::vector<std::int32_t> ids;  ///< without BOS and EOS
   double log_probability = 0.0;
-  double score = 0.0;                         ///< log_probability / length^normalize
-  std::vector<std::vector<float>> alignment;  ///< one row for each token (EOS last, if it was written):
-                                              ///< weights over the source, its end included
+  double score = 0.0;  ///< log_probability / length^normalize
+  /// One row for each token (EOS last, if it was written): weights over the source, its end included. Empty
+  /// without attention, and without DecodeOptions::alignments.
+  std::vector<std::vector<float>> alignment;
 };
 
 struct DecodeStats {

@@ -56,8 +56,9 @@ class DecoderState {
   std::int64_t steps = 0;
   std::int64_t source_len = 0;
   std::vector<std::int64_t> source_lengths;  ///< one for each row
-  Tensor alignment;                          ///< [rows, source_len] of the last step; empty without attention
-  std::int64_t score_evaluations = 0;        ///< query-key pairs scored so far, encoder included
+  bool aligns = true;                        ///< whether the next steps give an alignment
+  Tensor alignment;  ///< [rows, source_len] of the last step; empty without attention, and without `aligns`
+  std::int64_t score_evaluations = 0;  ///< query-key pairs scored so far, encoder included
 };
 
 /// How a model's loss is made of the cross-entropies of its target tokens. The terms of `reduction` are all

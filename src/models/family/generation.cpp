@@ -247,7 +247,8 @@ TranslatorBeams ModelFolder::translator_beams(const GenerationDefaults& defaults
   std::optional<std::int64_t> most = defaults.max_new;
   // max_length counts the id that the decoder reads first.
   if (!most && defaults.max_length) most = *defaults.max_length - 1;
-  // One field after another: GCC 12 destroys members of an aggregate twice when a later one's initialiser throws.
+  // One field after another: GCC 12 destroys members of an aggregate twice when a later one's initialiser
+  // throws.
   TranslatorBeams beams;
   beams.start = start_of(path_, defaults);
   beams.length_of = output_length(most, 2.0, read_family(config_).config.positions);

@@ -159,7 +159,7 @@ class RnnModel final : public SequenceToSequence {
     Tensor weights;
     const auto attend = [&](const Var& query) {
       const Var row = reshape(decoder_.output(query), {s.rows, 1, config_.hidden});
-      const Var result = attend_to(context, memory, s.source_lengths, row, &weights);
+      const Var result = attend_to(context, memory, s.source_lengths, row, s.aligns ? &weights : nullptr);
       return reshape(result, {s.rows, context_dim()});
     };
     Var gates = decoder_.input(context, word), c;
@@ -171,7 +171,7 @@ class RnnModel final : public SequenceToSequence {
     if (attends() && config_.query == QueryState::after) c = attend(state);
     s.state = state.value();
     if (attends()) {
-      s.alignment = weights.reshape({s.rows, s.source_len});
+      s.alignment = s.aligns ? weights.reshape({s.rows, s.source_len}) : Tensor();
       for (const std::int64_t length : s.source_lengths) s.score_evaluations += length;
     }
     ++s.steps;

@@ -105,15 +105,16 @@ class TransformerModel final : public SequenceToSequence {
     Context context;
     Capture capture;
     capture.scope = Capture::Scope::alignment;
-    const Var x = decoder_.extend(context, embed(context, decoder_, previous, s.rows, 1, s.steps), s.cache,
-                                  {.mask = Causal{},
-                                   .memory_mask = KeyLengths{},
-                                   .memory_lengths = s.source_lengths,
-                                   .weights = slots(&capture, decoder_, "decoder.self", "decoder.cross")});
+    const Var x = decoder_.extend(
+        context, embed(context, decoder_, previous, s.rows, 1, s.steps), s.cache,
+        {.mask = Causal{},
+         .memory_mask = KeyLengths{},
+         .memory_lengths = s.source_lengths,
+         .weights = slots(s.aligns ? &capture : nullptr, decoder_, "decoder.self", "decoder.cross")});
     ++s.steps;
     for (const std::int64_t length : s.source_lengths)
       s.score_evaluations += heads_of(decoder_) * s.steps + cross_heads_of(decoder_) * length;
-    s.alignment = alignment_of(capture, *this).reshape({s.rows, s.source_len});
+    s.alignment = s.aligns ? alignment_of(capture, *this).reshape({s.rows, s.source_len}) : Tensor();
     return output_rows(x, s.rows);
   }
 
