@@ -75,6 +75,13 @@ expect 'decoder 2   rwkv7, a state of ' said
 train --output few --encoder-mixers gla --mixers merging --positions alibi --max-updates 2
 "$fovea" show few >said
 expect 'decoder 2   merging, 36 bytes a token' said
+for mixer in merging linformer pooled; do
+  train --output once --encoder-mixers gla --mixers $mixer --positions alibi --max-updates 6
+  train --output twice --encoder-mixers gla --mixers $mixer --positions alibi --max-updates 3
+  train --output twice --encoder-mixers gla --mixers $mixer --positions alibi --max-updates 6 --resume
+  cmp once/model.safetensors twice/model.safetensors || fail "resumed $mixer"
+  rm -r once twice
+done
 for beam in 1 4; do "$fovea" translate --model few --beam-size $beam --cpu-threads 1 --input source >translated-$beam; done
 "$fovea" inspect --model few --source 'the cat sat .' --target 'le chat .' --picture maps.svg >said
 expect 'decoder.self layer 1 merging: ' said
