@@ -215,7 +215,8 @@ void compare(Run& run, const Task& task, std::deque<Reader>& readers) {
   run.report().charts.push_back(chart);
 }
 
-// The wrong answers that were right once.
+// The answers that were right once. Those whose two values are the same, one in 32 by chance, are right now
+// too.
 void compare_outdated(Run& run, const Task& task, std::deque<Reader>& readers) {
   for (std::size_t i = 0; i < readers.size(); ++i)
     run.figure({.what = fmt::format("the value told first, {} pairs", task.learned.back()),

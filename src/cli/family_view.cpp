@@ -83,10 +83,10 @@ TokenPage translator_page(const models::ModelFolder& folder, const std::string& 
 
 inspect::InspectPage over_words(const TokenPage& given) {
   inspect::InspectPage page = given.page;
+  const inspect::TokenGroups source{given.source.word_of, given.source.words},
+      target{given.target.word_of, given.target.words};
   for (inspect::AttentionMap& map : page.maps) {
     const bool decoder = map.name.starts_with("decoder"), cross = map.name.starts_with("decoder.cross");
-    const inspect::TokenGroups source{given.source.word_of, given.source.words},
-        target{given.target.word_of, given.target.words};
     map = inspect::merge_tokens(map, decoder ? target : source,
                                 decoder && !cross ? words_before(target, kStart) : source);
   }

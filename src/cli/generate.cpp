@@ -209,8 +209,8 @@ void write_translation(const GenerateOptions& o, const models::ModelFolder& fold
   if (std::optional<models::BeamOptions> beams = beams_of(o)) {
     const SearchedText searched(*coder, {}, std::move(stops));
     searched.end_at_stops(*beams);
-    print_best(o, searched, searched_ids(*model, ids, {.search = *beams, .start = folder.decoder_start()}),
-               out);
+    const std::int32_t start = folder.decoder_start();
+    print_best(o, searched, searched_ids(*model, ids, {.search = *beams, .start = start}), out);
     return;
   }
   TextStream stream(*coder, {}, std::move(stops.strings));
@@ -234,6 +234,7 @@ models::SampleOptions sample_of(const GenerateOptions& o, const models::Generati
   models::SampleOptions sample = defaults.sample.value_or(o.sample);
   sample.rules = defaults.rules;
   sample.repetition_penalty = defaults.repetition_penalty;
+  sample.length = defaults.max_new.value_or(sample.length);
   if (translator && defaults.max_length &&
       !defaults.max_new)  // it counts the id that the decoder reads first
     sample.length = std::max<std::int64_t>(*defaults.max_length - 1, 1);

@@ -56,8 +56,8 @@ std::int64_t length_behind(const models::LanguageModel& model, std::int64_t befo
   if (wanted.whole && !wanted.by_user && wanted.tokens > 0) {
     if (*wanted.whole <= before)
       throw InvalidArgument(
-          "fovea generate", "the prompt",
-          fmt::format("fewer than {} tokens, the folder's max_length, or --length beside it", *wanted.whole),
+          "fovea generate", "the text so far",
+          fmt::format("fewer than {} tokens, the folder's max_length, or a length of its own", *wanted.whole),
           std::to_string(before));
     wanted.tokens = *wanted.whole - before;
   }

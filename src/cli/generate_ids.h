@@ -53,7 +53,8 @@ struct Length {
   std::optional<std::int64_t> whole = {};
 };
 /// The tokens to write behind `before` others: `wanted`, or what the model can still read where that is a
-/// default. Throws InvalidArgument with --length if the user asked for more, and where there is no room.
+/// default. Throws InvalidArgument with --length if the user asked for more, and where there is no room, in
+/// the model or below Length::whole.
 std::int64_t length_behind(const models::LanguageModel& model, std::int64_t before, Length wanted);
 
 /// Writes until options.sample.length ids are written or one is a stop id of the folder, which is the last.

@@ -49,7 +49,7 @@ void check(const GenerateOptions& options);
 void use_search(const models::GenerationDefaults& defaults, GenerateOptions& options);
 /// Refuses options that contradict beams, as the command line and the folder have them together.
 void check_beams(const GenerateOptions& options);
-/// A translator writes no more than its positions.
+/// A translator writes no more than its positions: a default length is cut, and another one refused.
 void check_positions(GenerateOptions& options, std::int64_t positions);
 
 /// What ends a text: ids, and texts. A text that is spelt as one special id becomes that id, because special

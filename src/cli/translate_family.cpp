@@ -66,7 +66,7 @@ models::TranslatorBeams beams_of(const FamilyOptions& o, const models::ModelFold
   if (o.max_new || o.length_factor)
     beams.length_of = models::output_length(o.max_new, o.length_factor.value_or(2.0), positions);
   beams.alignments = o.alignments;
-  if (defaults.sample && defaults.sample->temperature > 0.0)
+  if (defaults.draws)
     fmt::print(stderr, "fovea: do_sample of {} is not applied: a search draws nothing\n", defaults.file);
   return beams;
 }

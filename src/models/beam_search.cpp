@@ -214,9 +214,7 @@ void beam_search(LanguageModel& model, KvCache& cache, std::span<const BeamReque
                  const BeamsDone& done, const BeamsTogether& together) {
   for (const BeamRequest& request : requests) {
     (void)Beams(request.prompt, request.options);
-    check_generation(
-        model, request.prompt,
-        {.repetition_penalty = request.options.repetition_penalty, .length = request.options.length});
+    check_generation(model, request.prompt, {});
     check_room(model, std::ssize(request.prompt), request.options.length);
   }
   Searches(model, cache, requests, done, together).run();

@@ -273,7 +273,6 @@ echo '{"early_stopping": 3}' >searching/generation_config.json
 if search; then fail "took an early_stopping of 3"; fi
 grep -q 'early_stopping: expected true, false or "never", got 3' errors || fail "$(cat errors)"
 
-
 # max_length of the folder counts the prompt too, and gives way to max_new_tokens and to --length.
 cp -r ids limited
 limited() { "$fovea" generate --model limited --cpu-threads 1 --prompt-ids "$@" 2>errors | wc -w; }
@@ -283,14 +282,23 @@ for beams in 1 2; do
   [[ $(limited '5 6 7' --beam-size $beams --length 8) == 8 ]] || fail "--length beside max_length with $beams beams: $(cat errors)"
 done
 if limited '1 2 3 4 5 6 7 8 9' >count; then fail "a prompt of max_length"; fi
-grep -q "fewer than 9 tokens, the folder's max_length, or --length" errors || fail "$(cat errors)"
+grep -q "fewer than 9 tokens, the folder's max_length, or a length of its own" errors || fail "$(cat errors)"
 printf '%s\n' '{"prompt": "a"}' '{"prompt": "a", "length": 12}' >two.jsonl
-cp model/spm.model model/vocab.json limited 2>/dev/null || true
-"$fovea" generate --model limited --input two.jsonl --cpu-threads 1 --stats >answers 2>errors || fail "$(cat errors)"
+cp model/vocab.json limited
+"$fovea" generate --model limited --input two.jsonl --cpu-threads 1 >answers 2>errors || fail "$(cat errors)"
 python3 -c '
 import json
 tokens = [json.loads(line)["tokens"] for line in open("answers")]
 assert tokens[0] < 9 and tokens[1] == 12, tokens' || fail "max_length of lines: $(cat answers)"
+# Old folders have all of it in config.json.
+rm limited/generation_config.json
+cp limited/config.json config.json
+for say in '"max_length": 9' '"max_length": 9, "max_new_tokens": 4'; do
+  sed "0,/{/s//{$say,/" config.json >limited/config.json
+  limited '5 6 7'
+done >counts
+[[ $(tr '\n' ' ' <counts) == '6 4 ' ]] || fail "lengths of config.json: $(cat counts errors)"
+cp config.json limited
 echo '{"max_length": 9, "max_new_tokens": 4}' >limited/generation_config.json
 [[ $(limited '5 6 7') == 4 ]] || fail "max_new_tokens counts before max_length"
 

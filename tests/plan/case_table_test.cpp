@@ -531,8 +531,9 @@ TEST(EveryCase, FullyMaskedRowsAreZero) {
 // A row that sees no key gives 0 and changes no gradient, whatever its query and its d_output hold.
 TEST(EveryCase, FullyMaskedRowsNeverMatter) {
   for (const Case& c : chosen_case_table(DType::f32)) {
-    const Operands clean(c, DType::f32), poisoned(c, DType::f32);
+    const Operands clean(c, DType::f32);
     for (const std::string& kernel : kernels_of(c)) {
+      const Operands poisoned(c, DType::f32);
       const Results result = run_case(c, clean, DType::f32, kernel);
       bool any = false;
       for (std::int64_t row = 0; row < result.log_sum_exp.count(); ++row) {
@@ -543,7 +544,7 @@ TEST(EveryCase, FullyMaskedRowsNeverMatter) {
             set_element(t, row * t.size(3) + d, std::numeric_limits<double>::quiet_NaN());
         }
       }
-      if (!any) break;
+      if (!any) continue;
       const NamedTensors want = result.all(), got = run_case(c, poisoned, DType::f32, kernel).all();
       for (std::size_t n = 0; n < want.size(); ++n) {
         const auto& [name, tensor] = want[n];

@@ -34,6 +34,7 @@ struct GenerationDefaults {
   /// How tokens are chosen, and how many; nothing without a generation_config.json. Without do_sample it is
   /// greedily.
   std::optional<SampleOptions> sample;
+  bool draws = false;           ///< do_sample
   std::int64_t beams = 1;       ///< num_beams
   double length_penalty = 1.0;  ///< of beams, as early_stopping
   double repetition_penalty = 1.0;

@@ -36,7 +36,7 @@ class Generation {
 
   bool is_there() const { return is_there_; }
   std::string file() const { return (is_there_ ? path_ : config_path_).filename().string(); }
-  bool task_says(const char* key) const { return task_.contains(key); }
+  bool task_says(const char* key) const { return task_.contains(key) && !task_[key].is_null(); }
   std::vector<std::string> tasks() const {
     std::vector<std::string> names;
     const auto found = config_.find(kTasks);
@@ -145,9 +145,6 @@ std::vector<std::string> not_applied(const Generation& from) {
     if (const json* set = from.rule(key); set && *set != none)
       keys.push_back(std::string(key) + " = " + shown(*set) + " of " + from.file());
   }
-  // Old folders have it in config.json. Without the other file nothing is drawn unless the caller asks.
-  if (const json* draws = from.rule("do_sample"); draws && *draws == true && !from.is_there())
-    keys.push_back("do_sample = true of " + from.file());
   return keys;
 }
 
@@ -186,6 +183,8 @@ GenerationDefaults defaults_of(const Generation& from) {
   if (!defaults.start_id) defaults.start_id = from.id("bos_token_id");
   defaults.not_applied = not_applied(from);
   defaults.rules = rules_of(from, defaults.stop_ids);
+  const json* draws = from.rule("do_sample");
+  defaults.draws = draws && *draws == true;
   defaults.beams = std::max<std::int64_t>(from.count("num_beams").value_or(1), 1);
   defaults.length_penalty = from.number("length_penalty", -kMost, kMost).value_or(1.0);
   defaults.early_stopping = early_stopping_of(from);
@@ -198,10 +197,8 @@ GenerationDefaults defaults_of(const Generation& from) {
     defaults.prefix = prefix->get<std::string>();
   if (!from.is_there()) return defaults;
   SampleOptions sample;
-  const json* draws = from.value("do_sample");
-  const bool greedy = !draws || *draws != true;
   sample.temperature = 0.0;
-  if (!greedy) {  // otherwise these have no effect, and files hold any values
+  if (defaults.draws) {  // otherwise these have no effect, and files hold any values
     sample.temperature = from.number("temperature", 0.0, kMost).value_or(1.0);
     // transformers draws from the best 50 where the file says nothing else.
     sample.top_k = from.count("top_k").value_or(50);
@@ -247,8 +244,8 @@ TranslatorBeams ModelFolder::translator_beams(const GenerationDefaults& defaults
   std::optional<std::int64_t> most = defaults.max_new;
   // max_length counts the id that the decoder reads first.
   if (!most && defaults.max_length) most = *defaults.max_length - 1;
-  // One field after another: GCC 12 destroys members of an aggregate twice when a later one's initialiser
-  // throws.
+  // One field after another: GCC 12 destroys the members of a nested braced initialiser twice when a later
+  // initialiser throws.
   TranslatorBeams beams;
   beams.start = start_of(path_, defaults);
   beams.length_of = output_length(most, 2.0, read_family(config_).config.positions);
