@@ -26,9 +26,9 @@ void bf16_round_rows_dot(const float* x, std::int64_t stride, std::int64_t rows,
 void bf16_packed_dot(const PackedProducts& p, const std::uint32_t* x, std::int64_t row, std::int64_t end,
                      std::int64_t column, std::int64_t last);
 
-/// packed_products with a bf16 matrix; p.x_stride is set. With `dot` by vdpbf16ps, else by code that every CPU
-/// runs; the bits of the two differ. An element is one chain of sums in the order of the columns, begun with
-/// the bias. So a row has the same bits in any batch.
+/// packed_products with a bf16 matrix; p.x_stride is set. With `dot` by vdpbf16ps, else by code that every
+/// CPU runs; the bits of the two differ. An element is one chain of sums in the order of the columns, begun
+/// with the bias. So a row has the same bits in any batch.
 void bf16_products(const PackedProducts& p, Executor& executor, bool dot = has_dot_bf16());
 
 }  // namespace fovea::autograd

@@ -79,7 +79,8 @@ void accumulate_copy(const Var& var, const Tensor& contribution) {
   if (!var.recorded() || !contribution || var.node()->gradient) return accumulate(var, contribution);
   Tensor copy(DType::f32, contribution.shape());
   for_pieces(copy.count(), [&](std::int64_t begin, std::int64_t end) {
-    std::copy(contribution.data<float>() + begin, contribution.data<float>() + end, copy.data<float>() + begin);
+    std::copy(contribution.data<float>() + begin, contribution.data<float>() + end,
+              copy.data<float>() + begin);
   });
   accumulate(var, copy);
 }

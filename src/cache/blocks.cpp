@@ -1,18 +1,17 @@
 #include "cache/blocks.h"
 
-#include <sys/mman.h>
-
 #include <algorithm>
 #include <cstring>
 #include <new>
 #include <utility>
 
+#include "core/huge_pages.h"
+
 namespace fovea::cache {
 namespace {
 
-constexpr std::align_val_t alignment{64}, huge_alignment{std::size_t{1} << 21};
+constexpr std::align_val_t alignment{64}, huge_alignment{huge_page};
 
-constexpr std::int64_t huge_page = std::int64_t{1} << 21;
 // Blocks that are taken from the system at once where a huge page holds fewer.
 constexpr std::int64_t slab_blocks = 8;
 
@@ -39,11 +38,9 @@ BlockLayout BlockLayout::of(std::vector<Layer> layers, std::int64_t rows) {
   BlockLayout layout;
   layout.rows = rows;
   for (Layer& layer : layers) {
-    const std::int64_t heads = layer.spec.num_kv_heads;
-    layer.key_offset = layout.bytes;
-    layout.bytes += aligned(heads * rows * layer.key_bytes());
-    layer.value_offset = layer.spec.values == CacheValues::own ? layout.bytes : layer.key_offset;
-    layout.bytes += aligned(heads * rows * layer.value_bytes());
+    layer.key_offset = layer.value_offset = layout.bytes;
+    if (layer.spec.values == CacheValues::own) layer.value_offset += rows * layer.key_bytes();
+    layout.bytes += aligned(layer.spec.num_kv_heads * layer.head_bytes(rows));
   }
   layout.layers = std::move(layers);
   return layout;
@@ -52,17 +49,18 @@ BlockLayout BlockLayout::of(std::vector<Layer> layers, std::int64_t rows) {
 void BlockLayout::copy_rows(const std::byte* source, std::int64_t from, std::int64_t count,
                             const BlockLayout& target, std::byte* destination, std::int64_t to) const {
   if (count <= 0) return;
-  const auto copy = [&](std::int64_t heads, std::int64_t row_bytes, std::int64_t source_offset,
-                        std::int64_t target_offset) {
-    for (std::int64_t h = 0; h < heads; ++h)
-      std::memcpy(destination + target_offset + (h * target.rows + to) * row_bytes,
-                  source + source_offset + (h * rows + from) * row_bytes,
-                  static_cast<std::size_t>(count * row_bytes));
+  const auto copy = [&](std::int64_t row_bytes, const std::byte* head, std::byte* target_head) {
+    std::memcpy(target_head + to * row_bytes, head + from * row_bytes,
+                static_cast<std::size_t>(count * row_bytes));
   };
   for (std::size_t n = 0; n < layers.size(); ++n) {
     const Layer &a = layers[n], &b = target.layers[n];
-    copy(a.spec.num_kv_heads, a.key_bytes(), a.key_offset, b.key_offset);
-    if (a.value_bytes() > 0) copy(a.spec.num_kv_heads, a.value_bytes(), a.value_offset, b.value_offset);
+    for (std::int64_t h = 0; h < a.spec.num_kv_heads; ++h) {
+      const std::byte* head = source + h * a.head_bytes(rows);
+      std::byte* target_head = destination + h * b.head_bytes(target.rows);
+      copy(a.key_bytes(), head + a.key_offset, target_head + b.key_offset);
+      if (a.value_bytes() > 0) copy(a.value_bytes(), head + a.value_offset, target_head + b.value_offset);
+    }
   }
 }
 
@@ -112,6 +110,7 @@ Ref<Block> Pool::take(std::shared_ptr<const BlockLayout> layout) {
     free_bytes_ -= bytes;
   } else {
     block->data = static_cast<std::byte*>(::operator new(static_cast<std::size_t>(bytes), alignment));
+    prefer_huge_pages(block->data, static_cast<std::size_t>(bytes));
   }
   used_ += bytes;
   return Ref<Block>(block.release());
@@ -206,7 +205,9 @@ void Pool::drop_free_memory() noexcept {
 void Pool::add_slab(std::int64_t block_bytes) {
   const std::int64_t allowed = (limit_ - used_ - free_bytes_) / block_bytes,
                      blocks = std::max<std::int64_t>(
-                         std::min(std::max(huge_page / block_bytes, slab_blocks), allowed), 1);
+                         std::min(std::max(static_cast<std::int64_t>(huge_page) / block_bytes, slab_blocks),
+                                  allowed),
+                         1);
   std::vector<Free>& free = free_[block_bytes];
   std::list<Slab>& slabs = slabs_[block_bytes];
   std::int64_t all = blocks;
@@ -220,9 +221,7 @@ void Pool::add_slab(std::int64_t block_bytes) {
     slabs.pop_back();
     throw;
   }
-#ifdef MADV_HUGEPAGE
-  if (slab.bytes >= huge_page) ::madvise(slab.data, static_cast<std::size_t>(slab.bytes), MADV_HUGEPAGE);
-#endif
+  prefer_huge_pages(slab.data, static_cast<std::size_t>(slab.bytes));
   // Handed out from the beginning of the slab on.
   for (std::int64_t n = blocks; n-- > 0;) free.push_back({slab.data + n * block_bytes, &slab});
   free_bytes_ += slab.bytes;

@@ -30,28 +30,29 @@ std::int64_t count_of(std::span<const PositionRange> ranges) {
 }
 
 // Calls piece(memory, bytes) for a block of the file that has room for `file_rows` rows and holds those of
-// `ranges`, in the order of the file: [K|V][kv_head][row][dim] a layer. `memory` is null for padding.
+// `ranges`, in the order of the file: [kv_head][K|V][row][dim] a layer. `memory` is null for padding.
 template <class Piece>
 void visit_block(Rows& rows, std::span<const PositionRange> ranges, std::int64_t file_rows,
                  const Piece& piece) {
   const BlockLayout& layout = rows.layout();
-  const auto visit = [&](std::int64_t heads, std::int64_t offset, std::int64_t row_bytes) {
-    for (std::int64_t h = 0; h < heads; ++h) {
-      for (const PositionRange& range : ranges) {
-        for (std::int64_t at = range.begin; at < range.end;) {
-          const Slots slots = rows.slots(at, range.end - at);
-          piece(slots.block + offset + (h * rows.layout().rows + slots.slot) * row_bytes,
-                slots.count * row_bytes);
-          at += slots.count;
-        }
+  const auto visit = [&](std::int64_t offset, std::int64_t row_bytes) {
+    for (const PositionRange& range : ranges) {
+      for (std::int64_t at = range.begin; at < range.end;) {
+        const Slots slots = rows.slots(at, range.end - at);
+        piece(slots.block + offset + slots.slot * row_bytes, slots.count * row_bytes);
+        at += slots.count;
       }
-      piece(nullptr, (file_rows - count_of(ranges)) * row_bytes);
     }
-    piece(nullptr, (64 - heads * file_rows * row_bytes % 64) % 64);
+    piece(nullptr, (file_rows - count_of(ranges)) * row_bytes);
   };
   for (const BlockLayout::Layer& layer : layout.layers) {
-    visit(layer.spec.num_kv_heads, layer.key_offset, layer.key_bytes());
-    if (layer.value_bytes() > 0) visit(layer.spec.num_kv_heads, layer.value_offset, layer.value_bytes());
+    const std::int64_t heads = layer.spec.num_kv_heads;
+    for (std::int64_t h = 0; h < heads; ++h) {
+      const std::int64_t head = h * layer.head_bytes(layout.rows);
+      visit(head + layer.key_offset, layer.key_bytes());
+      if (layer.value_bytes() > 0) visit(head + layer.value_offset, layer.value_bytes());
+    }
+    piece(nullptr, (64 - heads * layer.head_bytes(file_rows) % 64) % 64);
   }
 }
 

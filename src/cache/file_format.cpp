@@ -11,7 +11,7 @@ namespace fovea::cache {
 namespace {
 
 constexpr std::string_view magic = "FoveaKV\n";
-constexpr std::uint32_t byte_order = 0x01020304, version = 1;
+constexpr std::uint32_t byte_order = 0x01020304, version = 2;
 // Some 100,000 layers with the longest note.
 constexpr std::uint64_t longest_header = std::uint64_t{1} << 24;
 

@@ -47,14 +47,14 @@ void write_row(DType from, const std::byte* source, DType to, std::int64_t dim, 
   }
 }
 
-// Rows [first, first + slots.count) of x [1, heads, rows, dim] into a block whose part of keys, or of values,
-// begins at `offset`.
-void write_rows(const ConstTensorView& x, std::int64_t first, const Slots& slots, std::int64_t block_rows,
-                std::int64_t offset, DType dtype) {
+// Rows [first, first + slots.count) of x [1, heads, rows, dim] into a block whose keys, or values, of head 0
+// begin at `offset`, and those of the next head `head_bytes` behind them.
+void write_rows(const ConstTensorView& x, std::int64_t first, const Slots& slots, std::int64_t offset,
+                std::int64_t head_bytes, DType dtype) {
   const std::int64_t dim = x.size(3), row_bytes = dim * static_cast<std::int64_t>(size_of(dtype)),
                      element = static_cast<std::int64_t>(size_of(x.dtype()));
   for (std::int64_t h = 0; h < x.size(1); ++h) {
-    std::byte* to = slots.block + offset + (h * block_rows + slots.slot) * row_bytes;
+    std::byte* to = slots.block + offset + h * head_bytes + slots.slot * row_bytes;
     for (std::int64_t r = 0; r < slots.count; ++r)
       write_row(x.dtype(), x.raw() + (h * x.stride(1) + (first + r) * x.stride(2)) * element, dtype, dim,
                 to + r * row_bytes);
@@ -258,9 +258,10 @@ void KvCache::append(std::int64_t layer, Sequence& sequence, ConstTensorView key
   for (std::int64_t row = 0; row < rows;) {
     const Slots slots = group.slots(state.length + pending + row, rows - row);
     const BlockLayout::Layer& at = group.layout().layers[place.index];
-    write_rows(key, row, slots, group.layout().rows, at.key_offset, spec.dtype);
+    const std::int64_t head_bytes = at.head_bytes(group.layout().rows);
+    write_rows(key, row, slots, at.key_offset, head_bytes, spec.dtype);
     if (spec.values == CacheValues::own)
-      write_rows(value, row, slots, group.layout().rows, at.value_offset, spec.dtype);
+      write_rows(value, row, slots, at.value_offset, head_bytes, spec.dtype);
     row += slots.count;
   }
   pending += rows;
@@ -279,9 +280,10 @@ KeyValueView KvCache::view(std::int64_t layer, const Sequence& sequence) const {
   view.head_dim = view.key_row_stride = spec.head_dim;
   view.value_dim = spec.value_dim;
   view.dtype = spec.dtype;
-  view.key_head_stride = rows.layout().rows * spec.head_dim;
   view.value_row_stride = spec.values == CacheValues::own ? spec.value_dim : spec.head_dim;
-  view.value_head_stride = rows.layout().rows * view.value_row_stride;
+  view.key_head_stride = view.value_head_stride =
+      rows.layout().layers[place.index].head_bytes(rows.layout().rows) /
+      static_cast<std::int64_t>(size_of(spec.dtype));
   rows.runs(place.index, view.length, view.runs);
   view.owner = rows.owner();
   return view;

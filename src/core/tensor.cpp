@@ -4,6 +4,7 @@
 #include <new>
 #include <vector>
 
+#include "core/huge_pages.h"
 #include "fovea/core/philox.h"
 
 namespace fovea {
@@ -14,6 +15,7 @@ constexpr std::align_val_t alignment{64};
 
 std::shared_ptr<std::byte[]> allocate(std::size_t bytes) {
   auto* memory = static_cast<std::byte*>(::operator new(std::max<std::size_t>(bytes, 1), alignment));
+  prefer_huge_pages(memory, bytes);
   return {memory, [](std::byte* p) { ::operator delete(p, alignment); }};
 }
 

@@ -20,7 +20,8 @@ double squared_norm(const float* values, std::int64_t count) {
   double lanes[8] = {}, sum = 0.0;  // eight sums: one would wait for each addition
   std::int64_t i = 0;
   for (; i + 8 <= count; i += 8) {
-    for (int lane = 0; lane < 8; ++lane) lanes[lane] += static_cast<double>(values[i + lane]) * values[i + lane];
+    for (int lane = 0; lane < 8; ++lane)
+      lanes[lane] += static_cast<double>(values[i + lane]) * values[i + lane];
   }
   for (; i < count; ++i) lanes[0] += static_cast<double>(values[i]) * values[i];
   for (const double lane : lanes) sum += lane;

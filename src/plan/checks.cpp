@@ -6,6 +6,7 @@
 #include <new>
 #include <utility>
 
+#include "core/huge_pages.h"
 #include "fovea/core/error.h"
 
 namespace fovea {
@@ -134,6 +135,7 @@ std::span<std::byte> workspace_of(const char* function, std::span<std::byte> giv
     arena.size = 0;
     arena.memory = static_cast<std::byte*>(::operator new (bytes + 64, std::align_val_t{64}));
     arena.size = bytes + 64;
+    prefer_huge_pages(arena.memory, arena.size);
   }
   return {arena.memory, arena.size};
 }

@@ -235,6 +235,7 @@ Prepared<T> prepare(const AttentionPlan::Impl& plan, const Call& call, const Cal
   if (sizes.cached) {
     if (in_place && executor) p.cached = cached_rows(*view);
     if (in_place && stored != kernels::In16Bits::nothing) p.stored_dtype = plan.dtype;
+    if (executor && stored == kernels::In16Bits::everything) p.stored_query = bits_of(inputs.query);
     if (!in_place && s.value_dim > 0 && !weights)
       p.value = gathered<T>(view, true, s.num_kv_heads, sizes.key_len, s.value_dim, carver, executor);
   } else if (stored != kernels::In16Bits::nothing) {

@@ -280,7 +280,7 @@ TEST_F(CacheFile, NamesWhatIsWrong) {
   };
   says("", "holds 0 bytes, too few");
   says(std::string(5000, 'x'), "is no sequence of a cache");
-  says(with(good, 12, 2, 4), "expected format version 1, got 2");
+  says(with(good, 12, 1, 4), "expected format version 2, got 1");
   says(with(good, 8, 0x04030201, 4), "the other byte order");
   says(with(good, 16, 1 << 30), "expected a header of a multiple of 4096 bytes");
   // The fields behind the prelude: layers, groups, bytes of the note, length, ids.

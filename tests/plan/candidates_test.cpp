@@ -245,10 +245,12 @@ TEST(Candidates, ExplainNamesTheKernelsOfACache) {
                                       : text.substr(begin + 1, text.find('\n', begin + 1) - begin - 1);
   };
   EXPECT_EQ(line({}, {.kernel = "baseline"}), "none");
+  EXPECT_EQ(line({}, {.dtype = DType::bf16, .kernel = "tiles"}),
+            "keys in a cache: portable tiles, baseline split up to 32 queries");
   EXPECT_EQ(
-      line({}, {.dtype = DType::bf16, .kernel = "tiles"}),
-      "keys in a cache: baseline tiled, baseline split up to 32 queries; refused portable tiles: it reads no "
-      "cache");
+      line({}, {.dtype = DType::f16, .kernel = "tiles"}),
+      "keys in a cache: baseline tiled, baseline split up to 32 queries; refused portable tiles: it reads "
+      "caches of bf16 alone");
   EXPECT_EQ(
       line({.score = Additive{}}, {.kernel = "baseline"}),
       "keys in a cache: baseline additive, baseline direct up to 8 queries; with weights baseline additive, "

@@ -105,7 +105,7 @@ HWY_INLINE void KeptScores(const float* queries, int64_t padded, const StoredRow
       FOVEA_UNROLL for (int i = 0; i < 2; ++i) {
         const int64_t k = j + 2 * two + i;
         if (const S* next = fetch ? keys.Ahead(k + ahead) : nullptr) {
-          FOVEA_UNROLL for (int v = 0; v < kVectors; ++v) hwy::Prefetch(next + v * kPairLanes);
+          FOVEA_UNROLL for (int v = 0; v < kVectors; ++v) FetchLine(next + v * kPairLanes);
         }
         // Behind the last key the last one is read again; those sums are thrown away.
         const S* row = keys.at(k < count ? k : count - 1);

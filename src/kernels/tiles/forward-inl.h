@@ -196,10 +196,13 @@ class TileForward {
   /// maxima are found first.
   HWY_INLINE void Absorb(int64_t key) {
     alignas(64) float sums[kBlockQueries];
-    if (!states_.all_seen) Raise(key);
+    if (!states_.all_seen) {
+      Fill(0.0f, kBlockQueries, sums);
+      Raise(key, sums);
+    }
     Weigh(key, sums);
     if (!Fits(sums)) {
-      Raise(key);
+      Raise(key, sums);
       Weigh(key, sums);
     }
     const TileTag d;
@@ -227,8 +230,9 @@ class TileForward {
 
   /// Gives a new maximum to each row that has none, or whose scores have passed it by more than the headroom,
   /// and scales the gathered values to it. Weights of this piece that are not gathered yet belong to the old
-  /// maxima, so they are gathered first.
-  HWY_NOINLINE void Raise(int64_t key) {
+  /// maxima, so they are gathered first. By position, only a row whose own sum of this chunk is too large is
+  /// raised: another row's sum must not change this row's bits.
+  HWY_NOINLINE void Raise(int64_t key, const float* sums) {
     const TileTag d;
     const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
     alignas(64) float factors[kBlockQueries];
@@ -247,7 +251,9 @@ class TileForward {
       }
       const auto old = hn::Load(d, states_.maximum + v);
       const auto unseen = hn::Eq(old, hidden);
-      const auto raise = hn::Or(unseen, hn::Gt(hn::Sub(best, old), hn::Set(d, exponents_.headroom)));
+      const auto asks = hn::Gt(hn::Load(d, sums + v), hn::Set(d, p_.by_position ? kMostSum : -1.0f));
+      const auto raise =
+          hn::Or(unseen, hn::And(asks, hn::Gt(hn::Sub(best, old), hn::Set(d, exponents_.headroom))));
       const auto now = hn::IfThenElse(raise, best, old);
       const auto shift = hn::IfThenElse(hn::Eq(now, hidden), zero, now);
       const auto change = hn::IfThenElse(unseen, zero, hn::Sub(old, shift));
@@ -321,8 +327,12 @@ HWY_NOINLINE TileOperands PackTileOperands(const Problem<float>& p, int threads,
 HWY_INLINE int64_t TileUnits(const Problem<float>& p) {
   return p.batch * p.query_heads * ((p.query_len + kBlockQueries - 1) / kBlockQueries);
 }
+/// By position the keys stay whole: from 33 queries on, the blocks of the heads are work for several threads.
+HWY_INLINE Chunks TileChunks(const Problem<float>& p, int64_t units) {
+  return p.by_position ? Chunks{1, HWY_MAX(p.key_len, 1)} : ChunksOf(p, units, kValueKeys);
+}
 HWY_INLINE int64_t TilePartials(const Problem<float>& p) {
-  return PartialElements(p, TileUnits(p), HWY_MIN(p.query_len, kBlockQueries));
+  return p.by_position ? 0 : PartialElements(p, TileUnits(p), HWY_MIN(p.query_len, kBlockQueries));
 }
 
 HWY_NOINLINE size_t TilesForwardBytes(const Problem<float>& p, int threads) {
@@ -339,7 +349,7 @@ HWY_NOINLINE void TilesForward(const Problem<float>& p, const ForwardOutputs<flo
   TileOperands in = PackTileOperands(p, executor.thread_count(), carve, &executor);
   in.engine = &engine;
   const int64_t units = TileUnits(p);
-  const Chunks chunks = ChunksOf(p, units, kValueKeys);
+  const Chunks chunks = TileChunks(p, units);
   Partials<float> partials{nullptr, chunks.count, PartialWidth(p)};
   if (chunks.count > 1) partials.data = carve.Take<float>(TilePartials(p));
   std::byte* scratch = memory + carve.Used();

@@ -154,6 +154,38 @@ HWY_NOINLINE void PackRows(const Operand<const S*>& x, int64_t b, int64_t h, int
   for (int term = 0; term < terms; ++term) ZeroHalves((rows - count) * padded, to.of(term) + count * padded);
 }
 
+/// Packs rows [begin, begin + count) of a head of a cache as PackRows does, with zeros for rows that are not
+/// kept and up to `rows` rows.
+template <class S>
+HWY_NOINLINE void PackRuns(const HeadRuns<S>& runs, int64_t begin, int64_t count, int64_t rows, int64_t dim,
+                           int64_t padded, int terms, const Terms<uint16_t>& to) {
+  int64_t done = 0;
+  const auto clear_until = [&](int64_t row) HWY_ATTR {
+    for (int term = 0; term < terms && done < row; ++term)
+      ZeroHalves((row - done) * padded, to.of(term) + done * padded);
+  };
+  runs.ForStretches(
+      begin, begin + count, [&](int64_t from, int64_t end, const S* first, const RunsBehind<S>&) HWY_ATTR {
+        clear_until(from - begin);
+        PackRows(Operand<const S*>{first, 0, 0, runs.stride}, 0, 0, 0, end - from, end - from, dim, padded,
+                 terms, Terms<uint16_t>{to.data + (from - begin) * padded, to.term_stride});
+        done = end - begin;
+      });
+  clear_until(rows);
+}
+
+/// The first of `count` rows of a head of a cache from position `begin` on, if they lie side by side, else
+/// null.
+template <class S>
+HWY_INLINE const S* SideBySide(const HeadRuns<S>& runs, int64_t begin, int64_t count) {
+  const S* rows = nullptr;
+  runs.ForStretches(begin, begin + count,
+                    [&](int64_t from, int64_t end, const S* first, const RunsBehind<S>&) HWY_ATTR {
+                      if (end - from == count) rows = first;
+                    });
+  return rows;
+}
+
 /// Pairs of rows: to[i][c] = from[2i][c] | from[2i + 1][c] << 16. The columns are a multiple of 16.
 inline HWY_NOINLINE void ZipRows(const uint16_t* from, int64_t rows, int64_t columns, int64_t from_stride,
                                  uint32_t* to, int64_t to_stride) {
@@ -255,8 +287,13 @@ HWY_NOINLINE PackedRows PackKeyRows(const Problem<float>& p, const Split& split,
                                     int64_t dim, Carve& carve, Executor* executor) {
   if constexpr (hwy::IsSame<S, hwy::bfloat16_t>()) {  // rows that fill tile registers are multiplied where
                                                       // they lie
-    if (executor && split.terms == 1 && dim % kDepth == 0 && p.key_len % kChunk == 0)
-      return {{reinterpret_cast<const uint16_t*>(x.data), 0}, x.batch_stride, x.head_stride, x.row_stride};
+    if (executor && split.terms == 1 && dim % kDepth == 0 && p.key_len % kChunk == 0) {
+      if (!p.cached.runs)
+        return {{reinterpret_cast<const uint16_t*>(x.data), 0}, x.batch_stride, x.head_stride, x.row_stride};
+      const HeadRuns<S> runs = KeyRuns<S>(p.cached, 0);
+      if (const S* rows = SideBySide(runs, 0, p.key_len))
+        return {{reinterpret_cast<const uint16_t*>(rows), 0}, 0, p.cached.key_head_stride, runs.stride};
+    }
   }
   const int64_t keys = PackedKeys(p), width = RoundUp(dim, kDepth),
                 size = p.batch * p.kv_heads * keys * width;
@@ -267,8 +304,12 @@ HWY_NOINLINE PackedRows PackKeyRows(const Problem<float>& p, const Split& split,
   const int64_t chunks = keys / kChunk;
   executor->parallel_for(p.batch * p.kv_heads * chunks, [&](int64_t unit, int) {
     const int64_t begin = unit % chunks * kChunk, head = unit / chunks;
-    PackRows(x, head / p.kv_heads, head % p.kv_heads, begin, HWY_MIN(kChunk, p.key_len - begin), kChunk, dim,
-             width, split.terms, Terms<uint16_t>{to + (head * keys + begin) * width, size});
+    const int64_t count = HWY_MIN(kChunk, p.key_len - begin);
+    const Terms<uint16_t> rows{to + (head * keys + begin) * width, size};
+    if (p.cached.runs)
+      PackRuns(KeyRuns<S>(p.cached, head), begin, count, kChunk, dim, width, split.terms, rows);
+    else
+      PackRows(x, head / p.kv_heads, head % p.kv_heads, begin, count, kChunk, dim, width, split.terms, rows);
   });
   return packed;
 }
@@ -309,12 +350,19 @@ HWY_NOINLINE PackedColumns PackKeyColumns(const Problem<float>& p, const Split& 
     if constexpr (hwy::IsSame<S, hwy::bfloat16_t>()) {  // rows that fill tile registers are read where they
                                                         // lie
       if (split.terms == 1 && there == kChunk && dim == packed.dim) {
-        rows = reinterpret_cast<const uint16_t*>(RowAt(x, b, h, key));
-        stride = x.row_stride;
-        in_place = true;
+        const S* first =
+            p.cached.runs ? SideBySide(ValueRuns<S>(p.cached, h), key, kChunk) : RowAt(x, b, h, key);
+        if (first) {
+          rows = reinterpret_cast<const uint16_t*>(first);
+          stride = p.cached.runs ? p.cached.value_row_stride : x.row_stride;
+          in_place = true;
+        }
       }
     }
-    if (!in_place)
+    if (!in_place && p.cached.runs)
+      PackRuns(ValueRuns<S>(p.cached, h), key, there, kChunk, dim, packed.dim, split.terms,
+               Terms<uint16_t>{own, count});
+    else if (!in_place)
       PackRows(x, b, h, key, there, kChunk, dim, packed.dim, split.terms, Terms<uint16_t>{own, count});
     wild[unit] = HasInfinityOrNan(rows, kChunk, packed.dim, stride);
     for (int term = 0; term < split.terms; ++term) {

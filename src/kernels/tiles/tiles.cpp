@@ -94,7 +94,9 @@ const char* refuse_unless_plain_softmax(const Request& r) {
 // too.
 const char* refuse_tiles(const Request& r) {
   if (const char* reason = refuse_unless_plain_softmax(r)) return reason;
-  return is_cached(r.duty) ? "it reads no cache" : nullptr;
+  // Products of several terms are added to what is gathered in blocks, whose borders depend on the other
+  // rows.
+  return is_cached(r.duty) && r.dtype != DType::bf16 ? "it reads caches of bf16 alone" : nullptr;
 }
 In16Bits tiles_in_16_bits(const Request& r) {
   return size_of(r.dtype) == 2 ? In16Bits::everything : In16Bits::nothing;
@@ -103,6 +105,7 @@ In16Bits tiles_in_16_bits(const Request& r) {
 // With fewer queries the operands are not packed. For f32 in bf16 terms the count is the same forward and
 // backward: backward must recompute the weights from the same scores as forward.
 QueryCounts tiles_best_for(const Request& r, std::int64_t most_forward) {
+  if (is_cached(r.duty)) return {.first = most_split_16_bit + 1};  // see decode_best_for
   const bool backward = is_backward(r.duty) && size_of(r.dtype) == 2;
   return {.first = (backward ? most_direct_queries : most_forward) + 1};
 }
@@ -113,6 +116,7 @@ QueryCounts tiles_best_for(const Request& r, std::int64_t most_forward) {
           .refuse = refuse_tiles,
           .best_for = [](const Request& r) { return tiles_best_for(r, most_split_queries); },
           .in_16_bits = tiles_in_16_bits,
+          .reads_cache = true,
           .block_queries = 64,
           .tile_keys = 256,
           .f32 = code};
