@@ -163,14 +163,15 @@ double rate(Probe probe, double seconds, Part part) {
   }
 }
 
-// Kept from one probe to the next, so that its pages are touched once. A tensor, so that it lies on huge pages
-// as operands do: on pages of 4 KiB a Zen 4 read half as fast, and decoding passed the limit.
+// Kept from one probe to the next, so that its pages are touched once. A tensor, so that it lies on huge
+// pages as operands do: on pages of 4 KiB a Zen 4 read half as fast, and decoding passed the limit.
 float* memory_of(std::int64_t elements) {
   static Tensor memory;
   if (!memory || memory.count() < elements) {
     memory = Tensor();
     memory = Tensor(DType::f32, {elements});
-    for (std::int64_t i = 0; i < elements; ++i) memory.data<float>()[i] = -static_cast<float>(i % 1024) * 0.01f;
+    for (std::int64_t i = 0; i < elements; ++i)
+      memory.data<float>()[i] = -static_cast<float>(i % 1024) * 0.01f;
   }
   return memory.data<float>();
 }

@@ -26,24 +26,18 @@ HWY_INLINE int64_t FirstRunBehind(const CachedRows& rows, int64_t begin) {
   return low;
 }
 
-/// Rows of one head that follow a stretch: the rest of its run, and the runs behind it.
+/// Rows of one head that follow a stretch: `rest_count` ones of its run, and the runs behind it.
 template <class S>
 struct RunsBehind {
-  const S* rest = nullptr;
   int64_t rest_count = 0;
   const KeyValueRun *run = nullptr, *end = nullptr;
   int64_t offset = 0;
   bool values = false;
-  /// Row j behind the stretch, or null if there is none.
-  HWY_INLINE const S* At(int64_t j, int64_t stride) const {
-    if (j < rest_count) return rest + j * stride;
-    j -= rest_count;
-    for (const KeyValueRun* at = run; at != end; ++at) {
-      if (j < at->count)
-        return reinterpret_cast<const S*>(values ? at->value : at->key) + offset + j * stride;
-      j -= at->count;
-    }
-    return nullptr;
+  /// The first row of the next run, which is passed over; null if there is none.
+  HWY_INLINE const S* Take() {
+    if (run == end) return nullptr;
+    const KeyValueRun& taken = *run++;
+    return reinterpret_cast<const S*>(values ? taken.value : taken.key) + offset;
   }
 };
 
@@ -70,8 +64,7 @@ struct HeadRuns {
       const int64_t from = HWY_MAX(begin, run.position), to = HWY_MIN(end, run.position + run.count);
       const S* first = First(n) + (from - run.position) * stride;
       body(from, to, first,
-           RunsBehind<S>{first + (to - from) * stride, run.position + run.count - to, &run + 1,
-                         rows->runs + rows->count, offset, values});
+           RunsBehind<S>{run.position + run.count - to, &run + 1, rows->runs + rows->count, offset, values});
     }
   }
 };

@@ -118,7 +118,8 @@ HWY_INLINE void KeptScores(const float* queries, int64_t padded, const StoredRow
   constexpr int kKeys = kSums / kRows, kTwos = kKeys / 2;
   const hn::ScalableTag<float> d;
   const PairTag pairs;
-  const int64_t dim = (kVectors - 1) * kPairLanes + last, ahead = RowsAhead<S>(dim);
+  const int64_t dim = (kVectors - 1) * kPairLanes + last;
+  RowsToFetch<S> ahead(keys, dim, fetch);
   Pairs query[kRows][kVectors];
   FOVEA_UNROLL for (int r = 0; r < kRows; ++r) {
     FOVEA_UNROLL for (int v = 0; v < kVectors; ++v) query[r][v] =
@@ -130,9 +131,7 @@ HWY_INLINE void KeptScores(const float* queries, int64_t padded, const StoredRow
       PairSums sums[kRows][2];
       FOVEA_UNROLL for (int i = 0; i < 2; ++i) {
         const int64_t k = j + 2 * two + i;
-        if (const S* next = fetch ? keys.Ahead(k + ahead) : nullptr) {
-          FOVEA_UNROLL for (int v = 0; v < kVectors; ++v) FetchLine(next + v * kPairLanes);
-        }
+        ahead.Next(dim);
         // Behind the last key the last one is read again; those sums are thrown away.
         const S* row = keys.at(k < count ? k : count - 1);
         FOVEA_UNROLL for (int r = 0; r < kRows; ++r) sums[r][i] = hn::Zero(d);
@@ -172,12 +171,12 @@ HWY_INLINE void StoredScores(const float* queries, int64_t padded, const StoredR
   const hn::ScalableTag<float> d;
   constexpr int kKeys = kSums / kRows;
   const PairTag pairs;
-  const int64_t ahead = RowsAhead<S>(dim);
+  RowsToFetch<S> ahead(keys, dim, fetch);
   for (int64_t j = 0; j < count; j += kKeys) {
     PairSums sums[kSums];
     FOVEA_UNROLL for (int i = 0; i < kSums; ++i) sums[i] = hn::Zero(d);
     FOVEA_UNROLL for (int k = 0; k < kKeys; ++k) {
-      if (fetch) keys.Fetch(j + k + ahead, dim);
+      ahead.Next(dim);
       const S* row = keys.at(j + k < count ? j + k : count - 1);
       for (int64_t i = 0; i < dim; i += kPairLanes) {
         const Pairs key = LoadPairs(row + i, dim - i);
@@ -314,10 +313,10 @@ HWY_INLINE void AddPieceRows(const float* weights, int64_t weight_stride, const 
     // All lines of a row, and row by row: fetched beside the products, a line of each of eight rows, 32,768
     // keys took 1.1 times as long.
     if (!kScattered && fetched > 0) {
-      for (int64_t k = 0; k < kEight; ++k) values.operand.Fetch(j + k + ahead, dim);
+      for (int64_t k = 0; k < kEight; ++k) FetchRow(values.operand.at(j + k + ahead), dim);
     }
     for (int64_t k = j + ahead; kScattered && k < HWY_MIN(j + ahead + kEight, fetched); ++k) {
-      if (values.rows[k]) StoredRows<S>{values.rows[k], 0}.Fetch(0, dim);
+      if (values.rows[k]) FetchRow(values.rows[k], dim);
     }
     alignas(16) uint32_t twos[kRows][kTwos];
     bool all[kRows], every = true;
