@@ -8,7 +8,7 @@
 #include <type_traits>
 
 #include "cli/commands.h"
-#include "cli/translate_family.h"
+#include "cli/translations.h"
 #include "fovea/inspect/terminal.h"
 #include "fovea/text/corpus.h"
 #include "fovea/train/translator.h"
@@ -73,17 +73,17 @@ void run_family(const Options& o) {
   }
   if (!o.output.empty() && !o.input.empty() && same_file(o.output, o.input))
     throw InvalidArgument("fovea translate", "--output", "a file other than those it reads", o.output);
-  const FamilyTranslator translator({.model = o.model,
-                                     .command = "fovea translate",
-                                     .task = o.task,
-                                     .prefix = o.prefix,
-                                     .beams = o.given("--beam-size", o.beam),
-                                     .length_penalty = o.given("--normalize", o.normalize),
-                                     .length_factor = o.given("--max-length-factor", o.length_factor),
-                                     .n_best = o.n_best,
-                                     .batch = o.batch,
-                                     .alignments = !o.alignment.empty() || o.show,
-                                     .weights = autograd::parse_weight_type(o.weights)});
+  const train::FamilyTranslator translator =
+      read_family_translator("fovea translate", o.model,
+                             {.task = o.task,
+                              .prefix = o.prefix,
+                              .beams = o.given("--beam-size", o.beam),
+                              .length_penalty = o.given("--normalize", o.normalize),
+                              .length_factor = o.given("--max-length-factor", o.length_factor),
+                              .n_best = o.n_best,
+                              .batch = static_cast<std::int64_t>(o.batch),
+                              .alignments = !o.alignment.empty() || o.show,
+                              .weights = autograd::parse_weight_type(o.weights)});
   const std::vector<std::string> lines = text::read_lines(o.input.empty() ? "/dev/stdin" : o.input);
   std::ofstream file;
   if (!o.output.empty()) {
@@ -91,16 +91,13 @@ void run_family(const Options& o) {
     if (!file) throw FileError(o.output, -1, "cannot be opened for writing");
   }
   std::ostream& out = o.output.empty() ? std::cout : file;
-  translator.run(lines, [&](std::size_t number, const std::vector<train::Translation>& texts) {
-    print_texts(output_of(o), number, texts, out);
-    out.flush();
-  });
+  print_translations("fovea translate", translator, lines, output_of(o), out);
   if (!out) throw FileError(o.output.empty() ? "standard output" : o.output, -1, "cannot be written");
   if (stop_requested()) throw Stopped{"stopped; what was written stands"};
 }
 
 void run(const Options& o) {
-  const bool family = is_family_translator(o.model);
+  const bool family = train::FamilyTranslator::is_in(o.model);
   if (family) catch_signals();
   nn::use_threads(o.threads);
   if (family) return run_family(o);
