@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <exception>
 #include <nlohmann/json.hpp>
 
 #include "cli/commands.h"
@@ -28,13 +29,40 @@ train::FamilyTranslator read_family_translator(const std::string& command, const
   }
 }
 
+namespace {
+
+std::string message_of(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const std::exception& thrown) {
+    return thrown.what();
+  }
+}
+
+// A line that failed: an empty one where each line has one text, so that the others keep their places.
+void print_failure(const TextOutput& how, std::size_t number, const std::string& message, std::ostream& out) {
+  fmt::print(stderr, "fovea: line {}: {}\n", number + 1, message);
+  if (how.json)
+    out << nlohmann::ordered_json{{"line", number + 1}, {"error", message}}.dump() << '\n';
+  else if (how.n_best == 1)
+    out << '\n';
+}
+
+}  // namespace
+
 void print_translations(const std::string& command, const train::FamilyTranslator& translator,
                         const std::vector<std::string>& lines, const TextOutput& how, std::ostream& out) {
   CountProgress progress(command, "lines");
+  std::size_t failed = 0;
   try {
-    translator.translate(lines, [&](std::size_t number, const std::vector<train::Translation>& texts) {
+    translator.translate(lines, [&](std::size_t number, const std::vector<train::Translation>& texts,
+                                    const std::exception_ptr& error) {
       progress.clear();
-      print_texts(how, number, texts, out);
+      if (error) ++failed;
+      if (error)
+        print_failure(how, number, message_of(error), out);
+      else
+        print_texts(how, number, texts, out);
       out.flush();
       progress.show(static_cast<std::int64_t>(number) + 1, std::ssize(lines));
     });
@@ -42,6 +70,9 @@ void print_translations(const std::string& command, const train::FamilyTranslato
     if (error.function() != "FamilyTranslator") throw;
     throw InvalidArgument(command, error.argument(), error.expected(), error.got());
   }
+  if (failed > 0 && !stop_requested())
+    throw Error(
+        fmt::format("{} of {} lines failed, as said above; the others are written", failed, lines.size()));
 }
 
 std::string alignment_text(const train::Translation& translation, bool hard) {

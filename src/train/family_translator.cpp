@@ -135,15 +135,20 @@ void FamilyTranslator::translate(const std::vector<std::string>& lines, const Do
     std::vector<std::int64_t> lengths;
     for (std::size_t i = begin; i < end; ++i) lengths.push_back(std::ssize(sources[i]));
     std::vector<std::vector<Translation>> texts(end - begin, std::vector<Translation>(1));
+    std::vector<std::exception_ptr> errors(end - begin);
     models::for_batches(lengths, static_cast<std::int64_t>(batch), [&](std::span<const std::size_t> own) {
       std::vector<Ids> of_batch;
       for (const std::size_t i : own) of_batch.push_back(sources[begin + i]);
-      const auto found = models::beam_search(*model_, of_batch, beams_);
-      for (std::size_t i = 0; i < own.size(); ++i)
-        texts[own[i]] = describe(prefix_ + lines[begin + own[i]], found[i]);
+      models::beam_search(
+          *model_, of_batch, beams_,
+          [&](std::size_t n, const std::vector<models::BeamText>& found, const std::exception_ptr& error) {
+            const std::size_t i = own[n];
+            texts[i] = describe(prefix_ + lines[begin + i], found);
+            errors[i] = error;
+          });
     });
     if (cancelled()) return;
-    for (std::size_t i = begin; i < end; ++i) done(i, texts[i - begin]);
+    for (std::size_t i = begin; i < end; ++i) done(i, texts[i - begin], errors[i - begin]);
   }
 }
 

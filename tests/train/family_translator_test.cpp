@@ -48,8 +48,10 @@ class FamilyTranslators : public files::ScratchFolder {
   static std::vector<std::vector<Translation>> all(const FamilyTranslator& translator,
                                                    const std::vector<std::string>& lines) {
     std::vector<std::vector<Translation>> result;
-    translator.translate(lines, [&](std::size_t number, const std::vector<Translation>& texts) {
+    translator.translate(lines, [&](std::size_t number, const std::vector<Translation>& texts,
+                                    const std::exception_ptr& error) {
       EXPECT_EQ(number, result.size());  // in the order of the lines
+      EXPECT_FALSE(error);
       result.push_back(texts);
     });
     return result;
@@ -142,8 +144,8 @@ TEST_F(FamilyTranslators, LongLinesAreRefusedOrCut) {
   for (int i = 0; i < 19; ++i) line += " b";
   int calls = 0;
   try {
-    FamilyTranslator(read).translate({"a", line},
-                                     [&](std::size_t, const std::vector<Translation>&) { ++calls; });
+    FamilyTranslator(read).translate({"a", line}, [&](std::size_t, const std::vector<Translation>&,
+                                                      const std::exception_ptr&) { ++calls; });
     FAIL() << "a line of 21 ids for 16 positions";
   } catch (const InvalidArgument& error) {
     EXPECT_EQ(error.argument(), "line 2");
@@ -165,12 +167,33 @@ TEST_F(FamilyTranslators, BadOptionsAreRefused) {
   EXPECT_FALSE(FamilyTranslator::is_in(path("bart")));
 }
 
+// No id may stand twice, so that eleven can be written at most. A longer line asks for twelve and fails, and
+// the other lines of its batch go on.
+TEST_F(FamilyTranslators, ALineThatFailsLeavesTheOthers) {
+  const models::ModelFolder read = folder(R"({"eos_token_id": 1, "decoder_start_token_id": 1, "num_beams": 2,
+    "no_repeat_ngram_size": 1, "suppress_tokens": [1]})");
+  const FamilyTranslator translator(read, {.length_factor = 0.4});
+  const std::vector<std::string> lines{"a", "a b c d e", "", "b c"};
+  std::vector<int> failed;
+  std::vector<std::string> texts;
+  translator.translate(
+      lines, [&](std::size_t number, const std::vector<Translation>& found, const std::exception_ptr& error) {
+        EXPECT_EQ(found.empty(), static_cast<bool>(error));
+        if (error) failed.push_back(static_cast<int>(number));
+        texts.push_back(error ? "" : found[0].text);
+      });
+  EXPECT_EQ(failed, std::vector<int>{1});
+  for (const std::size_t alone : {0, 2, 3})
+    EXPECT_EQ(all(translator, {lines[alone]})[0][0].text, texts[alone]);
+}
+
 // Once it is cancelled no line is handed on.
 TEST_F(FamilyTranslators, EndsWhereItIsCancelled) {
   std::atomic<int> asked = 0;
   const FamilyTranslator translator(folder(), {.batch = 1, .cancelled = [&] { return ++asked > 2; }});
   int calls = 0;
-  translator.translate(kLines, [&](std::size_t, const std::vector<Translation>&) { ++calls; });
+  translator.translate(
+      kLines, [&](std::size_t, const std::vector<Translation>&, const std::exception_ptr&) { ++calls; });
   EXPECT_EQ(calls, 0);
 }
 

@@ -59,7 +59,8 @@ std::vector<BeamText> beam_search(LanguageModel& model, KvCache& cache, std::spa
 
 /// A text among several.
 struct BeamRequest {
-  std::vector<std::int32_t> prompt;
+  std::vector<std::int32_t>
+      prompt;  ///< of a translator: the source, with the ids that the tokenizer puts around it
   BeamOptions options = {};
 };
 /// Called once for each request with its number, as soon as it is searched, or the search was cancelled. A
@@ -90,10 +91,23 @@ struct TranslatorBeams {
 std::function<std::int64_t(std::int64_t source)> output_length(std::optional<std::int64_t> most,
                                                                double factor, std::int64_t positions);
 /// The ended texts of each source, best first. Sources have the ids that the tokenizer puts around them, and
-/// all of them form one batch. Throws InvalidArgument for an empty source and for options outside their
-/// ranges.
+/// all of them form one batch. Throws InvalidArgument for an empty source, for options outside their ranges,
+/// and for a source whose search failed: the first one, once all have been searched.
 std::vector<std::vector<BeamText>> beam_search(SequenceToSequence& model,
                                                const std::vector<std::vector<std::int32_t>>& sources,
                                                const TranslatorBeams& options);
+/// The same, and a search that fails leaves the others: `done` gets its error.
+void beam_search(SequenceToSequence& model, const std::vector<std::vector<std::int32_t>>& sources,
+                 const TranslatorBeams& options, const BeamsDone& done);
+
+/// What a translator's decoder reads first, and whether texts have alignments.
+struct DecoderStart {
+  std::int32_t id = 0;
+  bool alignments = true;
+};
+/// The same for sources of which each has options of its own. Where `cancelled` of one says so, all end.
+/// Throws InvalidArgument for an empty source and for options outside their ranges.
+void beam_search(SequenceToSequence& model, std::span<const BeamRequest> requests, const DecoderStart& start,
+                 const BeamsDone& done);
 
 }  // namespace fovea::models

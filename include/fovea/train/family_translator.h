@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <exception>
 #include <filesystem>
 #include <functional>
 #include <memory>
@@ -53,7 +54,9 @@ class FamilyTranslator {
 
   /// Gets the n-best texts of lines[number], best first. An empty line has one text that is empty. Weights
   /// are over the words between blanks, and their last column has what the model gives to special ids.
-  using Done = std::function<void(std::size_t number, const std::vector<Translation>& texts)>;
+  /// `error` is what ended this line alone, such as rules that leave no id; there are no texts then.
+  using Done = std::function<void(std::size_t number, const std::vector<Translation>& texts,
+                                  const std::exception_ptr& error)>;
   /// Calls `done` for each line, in the order of the lines. Lines are sorted by length and cut into batches,
   /// which run side by side. What is ready is handed on before all lines are done. Ends early if `cancelled`
   /// says so. Throws InvalidArgument for a line with more ids than the model reads, before any is translated;
