@@ -65,6 +65,13 @@ void register_summarize(CLI::App& app) {
       ->add_option("--no-repeat-ngram-size", family.no_repeat_ngram,
                    "so many tokens in a row stand only once; 0: off")
       ->check(CLI::Range(0, 1 << 20));
+  command
+      ->add_option("--temperature", family.temperature,
+                   "draw at this temperature; 0: the best texts; default: that of the folder if it has "
+                   "do_sample, or 0")
+      ->check(finite())
+      ->check(CLI::NonNegativeNumber);
+  command->add_option("--seed", family.seed, "of the draws");
   command->add_option("--n-best", family.n_best, "summaries of each text, as 'number ||| text ||| score'")
       ->check(CLI::Range(1, 1000));
   command->add_option("--mini-batch", family.batch, "texts at once")->check(CLI::Range(1, 100000));

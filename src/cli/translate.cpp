@@ -24,6 +24,8 @@ struct Options {
   bool show = false, stats = false, json = false;
   std::string task;
   std::optional<std::string> prefix;
+  std::optional<double> temperature;
+  std::optional<std::uint64_t> seed;
   std::vector<std::string> options;  // that the command line gave
 
   /// The value of an option that was given.
@@ -80,6 +82,8 @@ void run_family(const Options& o) {
                               .beams = o.given("--beam-size", o.beam),
                               .length_penalty = o.given("--normalize", o.normalize),
                               .length_factor = o.given("--max-length-factor", o.length_factor),
+                              .temperature = o.temperature,
+                              .seed = o.seed,
                               .n_best = o.n_best,
                               .batch = static_cast<std::int64_t>(o.batch),
                               .alignments = !o.alignment.empty() || o.show,
@@ -101,8 +105,10 @@ void run(const Options& o) {
   if (family) catch_signals();
   nn::use_threads(o.threads);
   if (family) return run_family(o);
-  for (const auto& [option, given] :
-       {std::pair{"--task", !o.task.empty()}, {"--prefix", o.prefix.has_value()}}) {
+  for (const auto& [option, given] : {std::pair{"--task", !o.task.empty()},
+                                      {"--prefix", o.prefix.has_value()},
+                                      {"--temperature", o.temperature.has_value()},
+                                      {"--seed", o.seed.has_value()}}) {
     if (given)
       throw InvalidArgument("fovea translate", option, "a model of another library",
                             o.model + ", of fovea train");
@@ -212,6 +218,14 @@ void register_translate(CLI::App& app) {
                       "of another library's model: a task of its config.json, which names a prefix, such as "
                       "translation_en_to_de");
   command->add_option("--prefix", o->prefix, "of another library's model: what stands before each line");
+  command
+      ->add_option("--temperature", o->temperature,
+                   "of another library's model: draw at this temperature; 0: the best texts; default: that "
+                   "of the folder if it has "
+                   "do_sample, or 0")
+      ->check(finite())
+      ->check(CLI::NonNegativeNumber);
+  command->add_option("--seed", o->seed, "of another library's model: of the draws");
   command->callback([o, command] {
     for (const char* option : {"--beam-size", "--normalize", "--max-length-factor"}) {
       if (command->get_option(option)->count() > 0) o->options.emplace_back(option);

@@ -19,13 +19,13 @@ train::FamilyTranslator read_family_translator(const std::string& command, const
   try {
     train::FamilyTranslator translator(models::ModelFolder(folder), std::move(options));
     warn_of(translator.defaults());
-    if (translator.defaults().draws)
-      fmt::print(stderr, "fovea: do_sample of {} is not applied: a search draws nothing\n",
-                 translator.defaults().file);
     return translator;
   } catch (const InvalidArgument& error) {
-    if (error.argument() != "options.n_best") throw;
-    throw InvalidArgument(command, "--n-best", error.expected(), error.got());
+    for (const auto& [argument, option] :
+         {std::pair{"options.n_best", "--n-best"}, {"options.seed", "--seed"}}) {
+      if (error.argument() == argument) throw InvalidArgument(command, option, error.expected(), error.got());
+    }
+    throw;
   }
 }
 

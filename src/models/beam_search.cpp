@@ -4,6 +4,7 @@
 #include <list>
 #include <utility>
 
+#include "fovea/models/batches.h"
 #include "models/beams.h"
 #include "models/sampling.h"
 
@@ -14,6 +15,12 @@ std::vector<BeamText> texts_of(Beams& beams) {
   std::vector<BeamText> texts;
   for (EndedBeam& ended : beams.ended()) texts.push_back(std::move(ended.text));
   return texts;
+}
+
+bool is_cancelled(std::span<const BeamRequest> requests) {
+  return std::ranges::any_of(requests, [](const BeamRequest& request) {
+    return request.options.cancelled && request.options.cancelled();
+  });
 }
 
 // -- language models: each open text has a sequence of the cache
@@ -156,7 +163,7 @@ class TranslatorSearches {
   void run() {
     std::vector<std::int32_t> previous(requests_.size(), start_);
     running_.assign(requests_.size(), true);
-    while (!previous.empty() && !cancelled()) {
+    while (!previous.empty() && !is_cancelled(requests_)) {
       const nn::Var hidden = model_.advance(*state_, previous);
       past_.push_back(state_->alignment);
       previous = step(model_.logits(hidden));
@@ -167,12 +174,6 @@ class TranslatorSearches {
   }
 
  private:
-  bool cancelled() const {
-    return std::ranges::any_of(requests_, [](const BeamRequest& request) {
-      return request.options.cancelled && request.options.cancelled();
-    });
-  }
-
   // The ids that the open texts read next. Rows of the state follow them.
   std::vector<std::int32_t> step(const Tensor& logits) {
     std::vector<std::int32_t> previous;
@@ -268,6 +269,49 @@ void beam_search(SequenceToSequence& model, std::span<const BeamRequest> request
     throw InvalidArgument("beam_search", "options.start", "an id below " + std::to_string(model.vocabulary()),
                           std::to_string(start.id));
   if (!requests.empty()) TranslatorSearches(model, requests, start, done).run();
+}
+
+namespace {
+
+// What `done` gets of a request.
+struct Found {
+  std::vector<BeamText> texts;
+  std::exception_ptr error;
+};
+
+std::vector<Found> search_side_by_side(SequenceToSequence& model, std::span<const BeamRequest> requests,
+                                       const DecoderStart& start, std::int64_t batch) {
+  std::vector<std::int64_t> lengths;
+  for (const BeamRequest& request : requests) lengths.push_back(std::ssize(request.prompt));
+  std::vector<Found> all(requests.size());
+  for_batches(lengths, batch, [&](std::span<const std::size_t> own) {
+    std::vector<BeamRequest> of_batch;
+    for (const std::size_t i : own) of_batch.push_back(requests[i]);
+    beam_search(model, of_batch, start,
+                [&](std::size_t n, std::vector<BeamText> texts, std::exception_ptr error) {
+                  all[own[n]] = {std::move(texts), std::move(error)};
+                });
+  });
+  return all;
+}
+
+}  // namespace
+
+void search_in_batches(SequenceToSequence& model, std::span<const BeamRequest> requests,
+                       const DecoderStart& start, std::int64_t batch, const BeamsDone& done) {
+  if (batch < 1) throw InvalidArgument("search_in_batches", "batch", "at least 1", std::to_string(batch));
+  // Sources of one window are sorted together. Its size is a compromise: a larger one has less padding, and a
+  // smaller one is handed on sooner. A batch is no larger than all sources, so that the product does not
+  // overflow.
+  const auto window = static_cast<std::size_t>(16 * std::min<std::int64_t>(batch, std::ssize(requests) + 1));
+  for (std::size_t begin = 0; begin < requests.size(); begin += window) {
+    const auto own = requests.subspan(begin, std::min(window, requests.size() - begin));
+    if (is_cancelled(own)) return;
+    std::vector<Found> found = search_side_by_side(model, own, start, batch);
+    if (is_cancelled(own)) return;
+    for (std::size_t i = 0; i < own.size(); ++i)
+      done(begin + i, std::move(found[i].texts), std::move(found[i].error));
+  }
 }
 
 void beam_search(SequenceToSequence& model, const std::vector<std::vector<std::int32_t>>& sources,

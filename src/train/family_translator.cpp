@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "fovea/core/error.h"
-#include "fovea/models/batches.h"
 #include "fovea/text/marian_tokenizer.h"
 #include "fovea/text/tokenizer_json.h"
 
@@ -59,6 +58,16 @@ models::TranslatorBeams beams_of(const FamilyTranslatorOptions& o, const models:
   if (o.min_new) {
     search.rules.min_new = *o.min_new;
     search.rules.min_length = 0;
+  }
+  if (o.temperature) {
+    if (!search.draws) search.draws.emplace();
+    search.draws->temperature = *o.temperature;
+    if (*o.temperature == 0.0) search.draws.reset();
+  }
+  if (o.seed) {
+    if (!search.draws)
+      refuse("seed", "a temperature above 0, or a folder with do_sample", static_cast<std::int64_t>(*o.seed));
+    search.draws->seed = *o.seed;
   }
   if (o.n_best > search.beams)
     refuse("n_best", "at most the number of beams, " + std::to_string(search.beams), o.n_best);
@@ -122,34 +131,24 @@ std::vector<Translation> FamilyTranslator::describe(const std::string& line,
 }
 
 void FamilyTranslator::translate(const std::vector<std::string>& lines, const Done& done) const {
-  std::vector<Ids> sources;
-  for (std::size_t i = 0; i < lines.size(); ++i) sources.push_back(encode(lines[i], i));
-  // Lines of one window are sorted together. Its size is a compromise: a larger one has less padding, and a
-  // smaller one is handed on sooner. A batch is no larger than all lines, so that the product does not
-  // overflow.
-  const auto batch =
-      static_cast<std::size_t>(std::clamp<std::int64_t>(options_.batch, 1, std::ssize(lines) + 1));
-  const std::size_t window = 16 * batch;
-  for (std::size_t begin = 0; begin < lines.size() && !cancelled(); begin += window) {
-    const std::size_t end = std::min(lines.size(), begin + window);
-    std::vector<std::int64_t> lengths;
-    for (std::size_t i = begin; i < end; ++i) lengths.push_back(std::ssize(sources[i]));
-    std::vector<std::vector<Translation>> texts(end - begin, std::vector<Translation>(1));
-    std::vector<std::exception_ptr> errors(end - begin);
-    models::for_batches(lengths, static_cast<std::int64_t>(batch), [&](std::span<const std::size_t> own) {
-      std::vector<Ids> of_batch;
-      for (const std::size_t i : own) of_batch.push_back(sources[begin + i]);
-      models::beam_search(
-          *model_, of_batch, beams_,
-          [&](std::size_t n, const std::vector<models::BeamText>& found, const std::exception_ptr& error) {
-            const std::size_t i = own[n];
-            texts[i] = describe(prefix_ + lines[begin + i], found);
-            errors[i] = error;
-          });
-    });
-    if (cancelled()) return;
-    for (std::size_t i = begin; i < end; ++i) done(i, texts[i - begin], errors[i - begin]);
+  std::vector<models::BeamRequest> requests;
+  for (std::size_t i = 0; i < lines.size(); ++i) {
+    models::BeamRequest& request =
+        requests.emplace_back(models::BeamRequest{encode(lines[i], i), beams_.search});
+    if (beams_.length_of) request.options.length = beams_.length_of(std::ssize(request.prompt));
   }
+  models::search_in_batches(
+      *model_, requests, {beams_.start, beams_.alignments}, options_.batch,
+      [&](std::size_t i, const std::vector<models::BeamText>& found, const std::exception_ptr& error) {
+        if (error) return done(i, {}, error);
+        std::vector<Translation> texts(1);
+        try {
+          if (!requests[i].prompt.empty()) texts = describe(prefix_ + lines[i], found);
+        } catch (const Error&) {  // such as ids that the tokenizer does not know
+          return done(i, {}, std::current_exception());
+        }
+        done(i, texts, {});
+      });
 }
 
 }  // namespace fovea::train

@@ -225,7 +225,7 @@ TEST(BeamSearch, ASourceThatFailsLeavesTheOthers) {
     ASSERT_EQ(found[i].size(), alone.size());
     for (std::size_t n = 0; n < alone.size(); ++n) {
       EXPECT_EQ(found[i][n].ids, alone[n].ids);
-      EXPECT_NEAR(found[i][n].log_probability, alone[n].log_probability, 1e-5);
+      EXPECT_NEAR(found[i][n].log_probability, alone[n].log_probability, 1e-4);
       EXPECT_EQ(found[i][n].alignment.size(), alone[n].ids.size());
       EXPECT_EQ(found[i][n].alignment[0].size(), requests[i].prompt.size());
     }

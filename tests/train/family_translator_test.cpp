@@ -129,11 +129,12 @@ TEST_F(FamilyTranslators, ATaskHasAPrefixAndALength) {
   const FamilyTranslator task(read, {.task = "short"});
   const FamilyTranslator plain(read, {.prefix = "a b ", .max_new = 3});
   const auto of_task = all(task, kLines), of_plain = all(plain, kLines);
-  for (std::size_t i = 0; i < kLines.size(); ++i) EXPECT_EQ(of_task[i][0].text, of_plain[i][0].text);
   const auto without = all(FamilyTranslator(read, {.max_new = 3}), kLines);
-  EXPECT_FALSE(std::ranges::equal(
-      of_task, without, {}, [](const auto& texts) { return texts[0].text; },
-      [](const auto& texts) { return texts[0].text; }));
+  for (std::size_t i = 0; i < kLines.size(); ++i) {
+    EXPECT_EQ(of_task[i][0].text, of_plain[i][0].text);
+    EXPECT_EQ(of_task[i][0].score, of_plain[i][0].score);
+    EXPECT_EQ(of_task[i][0].score == without[i][0].score, kLines[i].empty());
+  }
   EXPECT_THROW(FamilyTranslator(read, {.task = "long"}), FileError);
 }
 
@@ -185,6 +186,30 @@ TEST_F(FamilyTranslators, ALineThatFailsLeavesTheOthers) {
   EXPECT_EQ(failed, std::vector<int>{1});
   for (const std::size_t alone : {0, 2, 3})
     EXPECT_EQ(all(translator, {lines[alone]})[0][0].text, texts[alone]);
+}
+
+// do_sample of the folder draws, and the options say otherwise. Each line has the draws that it has alone.
+TEST_F(FamilyTranslators, DrawAsTheFolderOrTheOptionsSay) {
+  const auto texts = [&](const models::ModelFolder& read, FamilyTranslatorOptions options) {
+    std::string joined;
+    options.max_new = 8;
+    for (const std::vector<Translation>& found : all(FamilyTranslator(read, options), kLines))
+      joined += found[0].text + "|";
+    return joined;
+  };
+  const models::ModelFolder plain = folder();
+  const std::string best = texts(plain, {.beams = 2}),
+                    drawn = texts(plain, {.beams = 2, .temperature = 1.0, .seed = 3});
+  EXPECT_NE(drawn, best);
+  EXPECT_EQ(drawn, texts(plain, {.beams = 2, .temperature = 1.0, .seed = 3, .batch = 1}));
+  EXPECT_NE(drawn, texts(plain, {.beams = 2, .temperature = 1.0, .seed = 4}));
+  EXPECT_THROW(FamilyTranslator(plain, {.seed = 3}), InvalidArgument);
+  EXPECT_THROW(FamilyTranslator(plain, {.temperature = 0.0, .seed = 3}), InvalidArgument);
+  const models::ModelFolder draws = folder(R"({"eos_token_id": 1, "decoder_start_token_id": 1, "num_beams": 2,
+    "do_sample": true, "temperature": 1.0, "top_k": 0})");
+  EXPECT_EQ(texts(draws, {.seed = 3}), drawn);
+  EXPECT_EQ(texts(draws, {.temperature = 0.0}), best);
+  EXPECT_NE(texts(draws, {.seed = 3}), texts(draws, {.temperature = 0.2, .seed = 3}));
 }
 
 // Once it is cancelled no line is handed on.

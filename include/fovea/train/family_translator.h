@@ -33,8 +33,11 @@ struct FamilyTranslatorOptions {
   std::optional<double> length_penalty = {};
   /// A text gets at most this number times the ids of its source, and 10 more, where max_new says nothing.
   std::optional<double> length_factor = {};
-  std::int64_t n_best = 1;  ///< texts for each source, at most as many as beams
-  std::int64_t batch = 32;  ///< sources that are read together, at least 1
+  /// Above 0: ids are drawn at this temperature. 0: they are the best ones, whatever the folder says.
+  std::optional<double> temperature = {};
+  std::optional<std::uint64_t> seed = {};  ///< of draws; it is an error where nothing is drawn
+  std::int64_t n_best = 1;                 ///< texts for each source, at most as many as beams
+  std::int64_t batch = 32;                 ///< sources that are read together, at least 1
   LongTexts long_texts = LongTexts::refuse;
   bool alignments = false;  ///< whether translations have weights
   autograd::WeightType weights = autograd::WeightType::f32;
@@ -70,7 +73,6 @@ class FamilyTranslator {
   std::vector<std::int32_t> encode(const std::string& line, std::size_t number) const;
   std::vector<Translation> describe(const std::string& line,
                                     const std::vector<models::BeamText>& texts) const;
-  bool cancelled() const { return options_.cancelled && options_.cancelled(); }
 
   FamilyTranslatorOptions options_;
   models::GenerationDefaults defaults_;
