@@ -42,8 +42,10 @@ std::string message_of(const std::exception_ptr& error) {
 // A line that failed: an empty one where each line has one text, so that the others keep their places.
 void print_failure(const TextOutput& how, std::size_t number, const std::string& message, std::ostream& out) {
   fmt::print(stderr, "fovea: line {}: {}\n", number + 1, message);
+  using nlohmann::ordered_json;
+  const ordered_json object{{"line", number + 1}, {"error", message}};
   if (how.json)
-    out << nlohmann::ordered_json{{"line", number + 1}, {"error", message}}.dump() << '\n';
+    out << object.dump(-1, ' ', false, ordered_json::error_handler_t::replace) << '\n';
   else if (how.n_best == 1)
     out << '\n';
 }
