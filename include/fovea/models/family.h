@@ -149,8 +149,8 @@ struct FamilyReading {
 FamilyReading read_family(const std::string& text);
 /// Whether read_family knows this model_type.
 bool is_family(std::string_view model_type);
-/// How a model is run: as its kind says, but for a decoder or a translator with another head than that of the
-/// next id, and for a translator's encoder alone. These are run as encoders.
+/// How a model is run: as its kind says. A decoder or a translator with another head than that of the next id
+/// is run as an encoder, and so is a translator's encoder alone.
 FamilyKind runs_as(const FamilyConfig& config);
 /// runs_as of a config.json of a family; nothing for another config.
 std::optional<FamilyKind> family_kind(const std::string& text);
