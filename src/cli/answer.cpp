@@ -22,12 +22,12 @@ struct Options {
   std::size_t top_k = 1;
 };
 
-// The ids of the context, and of an encoder also the first one, such as [CLS], which says that there is no
-// answer.
+// The ids of the context, and of a model that reads both ways also the first one, such as [CLS], which says
+// that there is no answer.
 std::vector<AnswerRole> roles_of(const HeadModel& model, const text::Encoding& window) {
   std::vector<AnswerRole> roles;
   for (std::size_t i = 0; i < window.size(); ++i) {
-    const bool none = i == 0 && window.special[i] == 1 && model.config().kind == models::FamilyKind::encoder;
+    const bool none = i == 0 && window.special[i] == 1 && model.config().kind != models::FamilyKind::decoder;
     roles.push_back(none                   ? AnswerRole::none
                     : window.texts[i] == 1 ? AnswerRole::context
                                            : AnswerRole::outside);

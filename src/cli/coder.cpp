@@ -2,150 +2,21 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <cstdio>
 
-#include "fovea/core/error.h"
 #include "fovea/text/marian_tokenizer.h"
-#include "fovea/text/tokenizer.h"
 #include "fovea/text/tokenizer_json.h"
 
 namespace fovea::cli {
-namespace {
-
-class OwnCoder final : public Coder {
- public:
-  explicit OwnCoder(std::unique_ptr<text::Tokenizer> tokenizer) : tokenizer_(std::move(tokenizer)) {}
-  // A text begins as a paragraph of the training text does, behind the end of another one. Its last line is
-  // not ended, because the model goes on with it.
-  Ids begun(const std::string& prompt) const override {
-    return text::encode_lines(*tokenizer_, "\n" + prompt);
-  }
-  Ids added(const std::string& prompt) const override { return text::encode_lines(*tokenizer_, prompt); }
-  std::string text(std::span<const std::int32_t> ids) const override {
-    return text::decode_lines(*tokenizer_, ids);
-  }
-  std::optional<std::int32_t> line_end() const override { return text::kEosId; }
-  std::vector<std::int32_t> stops() const override { return {}; }
-
- private:
-  std::unique_ptr<text::Tokenizer> tokenizer_;
-};
-
-class JsonCoder final : public Coder {
- public:
-  JsonCoder(text::JsonTokenizer tokenizer, std::vector<std::int32_t> stops)
-      : tokenizer_(std::move(tokenizer)), stops_(std::move(stops)) {}
-  Ids begun(const std::string& prompt) const override { return tokenizer_.encode(prompt).ids; }
-  Ids added(const std::string& prompt) const override {
-    return tokenizer_.encode(prompt, {.special_tokens = text::EncodeOptions::SpecialTokens::leave_out}).ids;
-  }
-  Ids cut(const std::string& prompt, std::int64_t most) const override {
-    return tokenizer_.encode(prompt, {.max_length = most}).ids;
-  }
-  std::string text(std::span<const std::int32_t> ids) const override { return tokenizer_.decode(ids); }
-  std::optional<std::int32_t> line_end() const override { return std::nullopt; }
-  std::vector<std::int32_t> stops() const override { return stops_; }
-  std::optional<std::int32_t> special_id(const std::string& spelling) const override {
-    const std::optional<std::int32_t> id = tokenizer_.id_of(spelling);
-    return id && tokenizer_.is_special(*id) ? id : std::nullopt;
-  }
-  // The blanks of the line divide its words, whatever the tokenizer makes of them.
-  Words words_of_line(const std::string& line) const override {
-    const text::Encoding encoding = tokenizer_.encode(line);
-    Words words;
-    std::size_t end = 0;  // of the word that is open
-    for (std::size_t i = 0; i < encoding.size(); ++i) {
-      const std::size_t at = line.find_first_not_of(" \t", encoding.offsets[i].begin);
-      if (encoding.texts[i] < 0 || at == std::string::npos) {
-        words.word_of.push_back(-1);
-        continue;
-      }
-      if (words.labels.empty() || at >= end) {
-        const std::size_t begin = at == 0 ? 0 : line.find_last_of(" \t", at) + 1;
-        end = std::min(line.find_first_of(" \t", at), line.size());
-        words.labels.push_back(line.substr(begin, end - begin));
-      }
-      words.word_of.push_back(static_cast<std::int32_t>(words.labels.size()) - 1);
-    }
-    return words;
-  }
-
- private:
-  text::JsonTokenizer tokenizer_;
-  std::vector<std::int32_t> stops_;
-};
-
-class MarianCoder final : public Coder {
- public:
-  MarianCoder(text::MarianTokenizer tokenizer, std::vector<std::int32_t> stops)
-      : tokenizer_(std::move(tokenizer)), stops_(std::move(stops)) {}
-  Ids begun(const std::string& prompt) const override { return tokenizer_.encode(prompt); }
-  Ids added(const std::string& prompt) const override { return tokenizer_.encode(prompt); }
-  std::string text(std::span<const std::int32_t> ids) const override { return tokenizer_.decode(ids); }
-  std::optional<std::int32_t> line_end() const override { return std::nullopt; }
-  std::vector<std::int32_t> stops() const override { return stops_; }
-
- private:
-  text::MarianTokenizer tokenizer_;
-  std::vector<std::int32_t> stops_;
-};
-
-// Tables of embeddings often have rows behind the last token.
-void check_size(const std::string& path, std::int64_t size, std::int64_t vocabulary) {
-  if (size > vocabulary)
-    throw FileError(
-        path, -1, fmt::format("the tokenizer has ids up to {}, and the model {} ids", size - 1, vocabulary));
-}
-
-}  // namespace
-
-// What a token adds to the text of those before it says whether it begins a word.
-Words Coder::words(std::span<const std::int32_t> ids) const {
-  Words words;
-  std::string before;
-  for (std::size_t i = 0; i < ids.size(); ++i) {
-    const std::string now = text(ids.first(i + 1));
-    // Only a character of several bytes that is not whole yet is spelt otherwise later.
-    const std::string added = now.size() > before.size() ? now.substr(before.size()) : "";
-    const std::size_t begin = added.find_first_not_of(' ');
-    const bool first = words.labels.empty() || begin > 0 || before.ends_with(' ');
-    if (begin == std::string::npos) {
-      words.word_of.push_back(-1);
-    } else {
-      if (first) words.labels.emplace_back();
-      words.labels.back() += added.substr(begin);
-      words.word_of.push_back(static_cast<std::int32_t>(words.labels.size()) - 1);
-    }
-    before = now;
-  }
-  return words;
-}
 
 void warn_of(const models::GenerationDefaults& defaults) {
   for (const std::string& key : defaults.not_applied) fmt::print(stderr, "fovea: {} is not applied\n", key);
 }
 
 std::unique_ptr<Coder> read_coder(const models::ModelFolder& folder, std::int64_t vocabulary) {
-  const std::string path = folder.path().string();
-  const bool json = text::has_json_tokenizer(folder.path());
-  if (json || text::MarianTokenizer::is_in(folder.path())) {
-    const models::GenerationDefaults defaults = folder.generation();
-    warn_of(defaults);
-    if (json) {
-      text::FolderTokenizer read = text::read_folder_tokenizer(folder.path());
-      check_size(path, read.tokenizer.size(), vocabulary);
-      return std::make_unique<JsonCoder>(std::move(read.tokenizer), defaults.stop_ids);
-    }
-    text::MarianTokenizer read = text::MarianTokenizer::read(folder.path());
-    check_size(path, read.size(), vocabulary);
-    return std::make_unique<MarianCoder>(std::move(read), defaults.stop_ids);
-  }
-  auto tokenizer = text::load_tokenizer(folder.path());
-  if (tokenizer->size() != vocabulary)
-    throw FileError(
-        path, -1, fmt::format("the tokenizer has {} pieces and the model {}", tokenizer->size(), vocabulary));
-  return std::make_unique<OwnCoder>(std::move(tokenizer));
+  if (text::has_json_tokenizer(folder.path()) || text::MarianTokenizer::is_in(folder.path()))
+    warn_of(folder.generation());
+  return train::read_coder(folder, vocabulary);
 }
 
 }  // namespace fovea::cli

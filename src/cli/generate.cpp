@@ -45,15 +45,25 @@ Stops stops_of(const GenerateOptions& o, const Coder& coder, const std::vector<s
   return stops;
 }
 
+models::BeamOptions beams_of(const GenerateOptions& o, const models::SampleOptions& sample) {
+  models::BeamOptions beams{.beams = o.beams,
+                            .length = sample.length,
+                            .length_penalty = o.length_penalty,
+                            .early_stopping = o.early_stopping,
+                            .repetition_penalty = sample.repetition_penalty,
+                            .rules = sample.rules,
+                            .cancelled = [] { return stop_requested(); }};
+  if (sample.temperature > 0.0)
+    beams.draws = {.temperature = sample.temperature,
+                   .top_k = sample.top_k,
+                   .top_p = sample.top_p,
+                   .min_p = sample.min_p,
+                   .seed = sample.seed};
+  return beams;
+}
+
 std::optional<models::BeamOptions> beams_of(const GenerateOptions& o) {
-  if (o.beams == 1) return std::nullopt;
-  return models::BeamOptions{.beams = o.beams,
-                             .length = o.sample.length,
-                             .length_penalty = o.length_penalty,
-                             .early_stopping = o.early_stopping,
-                             .repetition_penalty = o.sample.repetition_penalty,
-                             .rules = o.sample.rules,
-                             .cancelled = [] { return stop_requested(); }};
+  return o.beams == 1 ? std::nullopt : std::optional(beams_of(o, o.sample));
 }
 
 namespace {
@@ -189,10 +199,9 @@ void print_best(const GenerateOptions& o, const SearchedText& searched, const Wr
   printer.end(searched.stopped(best.ids));
 }
 
-// A translator reads the prompt and writes another text.
+// A translator reads the prompt and writes another text, or those of --input.
 void write_translation(const GenerateOptions& o, const models::ModelFolder& folder, std::ostream& out) {
-  for (const auto& [option, given] : {std::pair{"--input", !o.input.empty()},
-                                      {"--save-state", !o.save_state.empty()},
+  for (const auto& [option, given] : {std::pair{"--save-state", !o.save_state.empty()},
                                       {"--load-state", !o.load_state.empty()},
                                       {"--chat", is_chat(o.chat)}}) {
     if (given)
@@ -202,6 +211,7 @@ void write_translation(const GenerateOptions& o, const models::ModelFolder& fold
   const auto model = folder.sequence_to_sequence();
   model->parameters().pack(autograd::parse_weight_type(o.weights));
   const std::unique_ptr<Coder> coder = read_coder(folder, model->vocabulary());
+  if (!o.input.empty()) return translate_many(o, folder, *model, *coder, out);
   GenerateIds options{.sample = o.sample};
   const Ids ids = coder->begun(o.prompt);
   if (ids.empty()) throw no_ids("--prompt", o.prompt);

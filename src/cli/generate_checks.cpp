@@ -36,7 +36,6 @@ void check_chat(const GenerateOptions& o) {
 
 // What keeps num_beams of the folder from being applied; "" if nothing does.
 std::string against_beams(const GenerateOptions& o) {
-  if (o.sample.temperature > 0.0 || !o.draws.empty()) return "beams are not drawn from";
   if (o.sample.length == 0) return "nothing is written";
   if (o.stats) return "--stats counts the cache of one text";
   if (!(o.save_state.empty() && o.load_state.empty())) return "a state is of one text";
@@ -54,7 +53,6 @@ void check_beams(const GenerateOptions& o) {
   const auto refuse = [](const char* expected, const std::string& got) {
     throw InvalidArgument("fovea generate", "--beam-size", expected, got);
   };
-  if (!o.draws.empty()) refuse("nothing that draws beside it: beams are not drawn from", o.draws.front());
   if (o.sample.length == 0) refuse("a --length of at least 1 beside it", "0");
   if (o.stats) refuse("nothing beside --stats, which counts the cache of one text", "--stats");
   if (!(o.save_state.empty() && o.load_state.empty()))
@@ -74,7 +72,8 @@ void use_search(const models::GenerationDefaults& defaults, GenerateOptions& o) 
   };
   if (!given("--length-penalty")) o.length_penalty = defaults.length_penalty;
   if (!given("--early-stopping")) o.early_stopping = defaults.early_stopping;
-  if (o.beams > 1) o.sample.temperature = 0.0;
+  // Beams are drawn where somebody says so. A folder that says nothing draws single texts, and searches.
+  if (o.beams > 1 && o.draws.empty() && !defaults.draws) o.sample.temperature = 0.0;
 }
 
 void check(const GenerateOptions& o) {

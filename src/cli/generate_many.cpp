@@ -33,8 +33,10 @@ struct Line {
 // What a line may say beside its prompt, and how.
 class LineReader {
  public:
-  LineReader(const GenerateOptions& options, const Coder& coder, const ChatPrompts* chat)
-      : o_(options), coder_(coder), chat_(chat) {}
+  /// What writes the texts: a search needs no stops in the line's request.
+  enum class Writer : std::uint8_t { batcher, search };
+  LineReader(const GenerateOptions& options, const Coder& coder, const ChatPrompts* chat, Writer writer)
+      : o_(options), coder_(coder), chat_(chat), writer_(writer) {}
 
   Line read(const std::string& text, std::int64_t number) {
     number_ = number;
@@ -47,10 +49,10 @@ class LineReader {
     if (!members.is_object()) refuse("expected a JSON object, got " + excerpt(text));
     for (const auto& [key, value] : members.items()) take(key, value, line);
     line.request.prompt = prompt_of(members.contains("messages"));
-    if (o_.beams > 1) {
-      if (!draws_.empty())
-        refuse("\"" + draws_ + "\": expected nothing that draws, because texts are searched by " +
-               std::to_string(o_.beams) + " beams (--beam-size 1)");
+    if (writer_ == Writer::search) {
+      if (o_.beams > 1 && !draws_.empty() && line.request.sample.temperature == 0.0)
+        refuse("\"" + draws_ + "\": expected a \"temperature\" above 0 beside it, because the " +
+               std::to_string(o_.beams) + " beams are searched and not drawn");
       return line;
     }
     Stops stops = stops_of(o_, coder_, strings_);
@@ -167,6 +169,7 @@ class LineReader {
   const GenerateOptions& o_;
   const Coder& coder_;
   const ChatPrompts* chat_;
+  Writer writer_;
   std::int64_t number_ = 0;
   ordered_json said_, tools_;
   std::vector<std::string> strings_;
@@ -251,7 +254,7 @@ void write_many(const GenerateOptions& o, models::LanguageModel& model, const Co
                                   .step_tokens = o.step_tokens});
   const std::vector<std::string> lines = lines_of(o);
   Answers answers(lines.size(), out);
-  LineReader reader(o, coder, chat);
+  LineReader reader(o, coder, chat, LineReader::Writer::batcher);
   for (std::size_t n = 0; n < lines.size(); ++n) {
     const auto number = static_cast<std::int64_t>(n) + 1;
     Line line = reader.read(lines[n], number);
@@ -279,46 +282,93 @@ void write_many(const GenerateOptions& o, models::LanguageModel& model, const Co
   answers.end(o.output);
 }
 
+namespace {
+
+// Lines whose texts are searched.
+class SearchedLines {
+ public:
+  /// Says how long the text of a line may be, at least 1. Throws Error for a line that is too long.
+  using LengthOf = std::function<std::int64_t(const Line& line)>;
+  /// Whether texts go on with their prompts, or are translations of them.
+  enum class Texts : std::uint8_t { continuations, translations };
+  SearchedLines(const GenerateOptions& o, const Coder& coder, const ChatPrompts* chat, Texts kind,
+                const LengthOf& length_of) {
+    const std::vector<std::string> lines = lines_of(o);
+    texts_.reserve(lines.size());  // the searches refer to them
+    LineReader reader(o, coder, chat, LineReader::Writer::search);
+    for (std::size_t n = 0; n < lines.size(); ++n) {
+      const auto number = static_cast<std::int64_t>(n) + 1;
+      Line line = reader.read(lines[n], number);
+      ids_.push_back(line.id.is_null() ? json(number) : line.id);
+      models::BeamOptions beams = beams_of(o, line.request.sample);
+      texts_.emplace_back(coder, kind == Texts::continuations ? line.request.prompt : Ids(), reader.stops())
+          .end_at_stops(beams);
+      try {
+        beams.length = length_of(line);
+        if (beams.length < 1)
+          throw InvalidArgument("fovea generate", "length", "at least 1 of a search",
+                                std::to_string(beams.length));
+      } catch (const Error& error) {
+        throw FileError(name_of(o.input), number, error.what(), "line");
+      }
+      requests_.push_back({std::move(line.request.prompt), std::move(beams)});
+    }
+  }
+
+  const std::vector<models::BeamRequest>& requests() const { return requests_; }
+  /// For a search whose answers are printed to `answers`.
+  models::BeamsDone answering(Answers& answers) const {
+    return [&](std::size_t n, const std::vector<models::BeamText>& found, const std::exception_ptr& error) {
+      if (error) answers.set(n, answer_line(ids_[n], {"", "failed", {}}, message_of(error)));
+      if (!found.empty() && !stop_requested()) {
+        const models::BeamText& best = found.front();
+        answers.set(n, answer_line(ids_[n], {texts_[n].text_of(best.ids),
+                                             texts_[n].stopped(best.ids) ? "stop" : "length",
+                                             best.log_probabilities}));
+      }
+      answers.print();
+    };
+  }
+
+ private:
+  std::vector<json> ids_;
+  std::vector<SearchedText> texts_;
+  std::vector<models::BeamRequest> requests_;
+};
+
+}  // namespace
+
 void search_many(const GenerateOptions& o, models::LanguageModel& model, const Coder& coder,
                  const ChatPrompts* chat, std::ostream& out) {
-  const std::vector<std::string> lines = lines_of(o);
-  std::vector<json> ids;
-  std::vector<models::BeamRequest> requests;
-  std::vector<SearchedText> texts;
-  texts.reserve(lines.size());  // the searches refer to them
-  LineReader reader(o, coder, chat);
-  for (std::size_t n = 0; n < lines.size(); ++n) {
-    const auto number = static_cast<std::int64_t>(n) + 1;
-    Line line = reader.read(lines[n], number);
-    ids.push_back(line.id.is_null() ? json(number) : line.id);
-    models::BeamOptions beams = *beams_of(o);
-    beams.repetition_penalty = line.request.sample.repetition_penalty;
-    texts.emplace_back(coder, line.request.prompt, reader.stops()).end_at_stops(beams);
-    try {
-      beams.length = length_behind(model, std::ssize(line.request.prompt),
-                                   {line.request.sample.length, line.length_given, o.whole_length});
-      if (beams.length < 1) throw InvalidArgument("fovea generate", "length", "at least 1 with beams", "0");
-    } catch (const Error& error) {
-      throw FileError(name_of(o.input), number, error.what(), "line");
-    }
-    requests.push_back({std::move(line.request.prompt), std::move(beams)});
-  }
-  Answers answers(lines.size(), out);
+  const SearchedLines lines(o, coder, chat, SearchedLines::Texts::continuations, [&](const Line& line) {
+    return length_behind(model, std::ssize(line.request.prompt),
+                         {line.request.sample.length, line.length_given, o.whole_length});
+  });
+  Answers answers(lines.requests().size(), out);
   KvCache cache({.layers = model.cache_layers(), .limit_bytes = o.limit_mb << 20});
-  const auto done = [&](std::size_t n, const std::vector<models::BeamText>& found,
-                        const std::exception_ptr& error) {
-    if (error) {
-      answers.set(n, answer_line(ids[n], {"", "failed", {}}, message_of(error)));
-      answers.print();
-    }
-    if (found.empty() || stop_requested()) return;
-    const models::BeamText& best = found.front();
-    answers.set(
-        n, answer_line(ids[n], {texts[n].text_of(best.ids), texts[n].stopped(best.ids) ? "stop" : "length",
-                                best.log_probabilities}));
-    answers.print();
-  };
-  models::beam_search(model, cache, requests, done, {.limit_bytes = o.limit_mb << 20});
+  models::beam_search(model, cache, lines.requests(), lines.answering(answers),
+                      {.limit_bytes = o.limit_mb << 20});
+  answers.end(o.output);
+}
+
+void translate_many(const GenerateOptions& o, const models::ModelFolder& folder,
+                    models::SequenceToSequence& model, const Coder& coder, std::ostream& out) {
+  const std::int64_t positions = models::read_family(folder.config()).config.positions;
+  const SearchedLines lines(o, coder, nullptr, SearchedLines::Texts::translations, [&](const Line& line) {
+    if (std::ssize(line.request.prompt) > positions)
+      throw InvalidArgument("fovea generate", "the prompt",
+                            fmt::format("at most the {} ids that the model reads", positions),
+                            std::to_string(line.request.prompt.size()));
+    if (line.request.sample.length > positions)
+      throw InvalidArgument("fovea generate", "length",
+                            fmt::format("at most {}, the positions of the model", positions),
+                            std::to_string(line.request.sample.length));
+    return line.request.sample.length;
+  });
+  Answers answers(lines.requests().size(), out);
+  constexpr std::int64_t batch = 16;  // prompts are longer than the sentences of fovea translate
+  models::search_in_batches(model, lines.requests(), {folder.decoder_start(), false}, batch,
+                            lines.answering(answers));
   answers.end(o.output);
 }
 

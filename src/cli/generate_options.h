@@ -31,7 +31,7 @@ struct GenerateOptions {
   /// Copies the fields of `sample` that the command line set. The others come from generation_config.json.
   std::vector<Set> given;
   /// The options that the command line gave of those that say how tokens are drawn, and how beams are
-  /// searched.
+  /// searched. Without any of the first, beams are drawn only if the folder says do_sample.
   std::vector<std::string> draws, searches;
   std::vector<std::string> stop;  ///< texts, before which an answer ends
   ChatOptions chat;
@@ -68,6 +68,8 @@ std::ostream& checked(std::ostream& out, const std::string& path);
 
 /// The beams that the options ask for; nothing for one alone.
 std::optional<models::BeamOptions> beams_of(const GenerateOptions& options);
+/// The same for a text whose `sample` is its own, also for one beam.
+models::BeamOptions beams_of(const GenerateOptions& options, const models::SampleOptions& sample);
 
 /// A text of a search, whose end and spelling depend on its stops.
 class SearchedText {
@@ -94,5 +96,8 @@ void write_many(const GenerateOptions& options, models::LanguageModel& model, co
 /// The same by beams.
 void search_many(const GenerateOptions& options, models::LanguageModel& model, const Coder& coder,
                  const ChatPrompts* chat, std::ostream& out);
+/// The same by a translator, whose prompts are sources.
+void translate_many(const GenerateOptions& options, const models::ModelFolder& folder,
+                    models::SequenceToSequence& model, const Coder& coder, std::ostream& out);
 
 }  // namespace fovea::cli

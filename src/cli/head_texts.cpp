@@ -77,6 +77,17 @@ void HeadModel::check(const text::Encoding& encoding, const std::string& what) c
                           fmt::format("at most the {} ids that the model reads{}", config_.positions,
                                       has_truncate_ ? ", or --truncate" : ""),
                           std::to_string(encoding.size()));
+  check_end(encoding, what);
+}
+
+void HeadModel::check_end(const text::Encoding& encoding, const std::string& what) const {
+  if (!config_.head_layers.at_eos) return;
+  const std::int64_t end = config_.eos_ids.front();
+  if (std::ranges::find(encoding.ids, end) == encoding.ids.end())
+    throw InvalidArgument(
+        command_, what,
+        fmt::format("a text that the tokenizer ends with the id {}, whose row the head reads", end),
+        "one without it");
 }
 
 text::Encoding HeadModel::encode(const std::string& text, std::size_t number) const {
@@ -88,7 +99,10 @@ text::Encoding HeadModel::encode(const std::string& text, std::size_t number) co
 }
 
 text::Encoding HeadModel::encode_pair(const std::string& first, const std::string& second) const {
-  return tokenizer().encode(first, second, {.max_length = longest_, .cut_side = read_.cut_side});
+  text::Encoding encoding =
+      tokenizer().encode(first, second, {.max_length = longest_, .cut_side = read_.cut_side});
+  check_end(encoding, "a pair of texts");
+  return encoding;
 }
 
 void HeadModel::run(const std::vector<text::Encoding>& encodings, const Use& use, const Rows& rows) const {

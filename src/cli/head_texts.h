@@ -47,6 +47,7 @@ class HeadModel {
 
  private:
   void check(const text::Encoding& encoding, const std::string& what) const;
+  void check_end(const text::Encoding& encoding, const std::string& what) const;
   void run_batch(std::span<const text::Encoding> batch, std::size_t first, const Use& use,
                  const Rows& rows) const;
 

@@ -6,7 +6,7 @@
 
 #include "cli/commands.h"
 #include "cli/texts.h"
-#include "cli/translate_family.h"
+#include "cli/translations.h"
 #include "fovea/core/error.h"
 #include "fovea/nn/module.h"
 
@@ -15,28 +15,26 @@ namespace {
 
 struct Options {
   TextOptions text;
-  FamilyOptions family;
+  train::FamilyTranslatorOptions family;
+  bool truncate = false;
   std::string weights = "f32";
 };
 
 void run(const Options& o) {
-  FamilyOptions family = o.family;
-  family.model = o.text.model;
-  family.command = "fovea summarize";
-  family.weights = autograd::parse_weight_type(o.weights);
-  if (!is_family_translator(o.text.model))
+  const std::string command = "fovea summarize";
+  if (!train::FamilyTranslator::is_in(o.text.model))
     throw FileError(o.text.model, -1,
                     "is no translator with its tokenizer: expected a folder of T5, BART, mBART or Marian");
+  train::FamilyTranslatorOptions family = o.family;
+  family.weights = autograd::parse_weight_type(o.weights);
+  if (o.truncate) family.long_texts = train::LongTexts::cut;
   if (family.task.empty()) {
     const std::vector<std::string> tasks = models::ModelFolder(o.text.model).tasks();
     if (std::ranges::find(tasks, "summarization") != tasks.end()) family.task = "summarization";
   }
-  const FamilyTranslator translator(family);
-  translator.run(texts_of(o.text, family.command),
-                 [&](std::size_t number, const std::vector<train::Translation>& texts) {
-                   print_texts({.n_best = family.n_best, .json = o.text.json}, number, texts, std::cout);
-                   std::cout.flush();
-                 });
+  const train::FamilyTranslator translator = read_family_translator(command, o.text.model, family);
+  print_translations(command, translator, texts_of(o.text, command),
+                     {.n_best = family.n_best, .json = o.text.json}, std::cout);
   end_of_texts();
 }
 
@@ -46,11 +44,10 @@ void register_summarize(CLI::App& app) {
   auto o = std::make_shared<Options>();
   CLI::App* command =
       app.add_subcommand("summarize", "Write shorter texts: with T5, BART, mBART and Marian of transformers");
-  FamilyOptions& family = o->family;
+  train::FamilyTranslatorOptions& family = o->family;
   family.batch = 8;  // texts are longer than sentences
   add_text_options(*command, o->text, "texts to shorten");
-  command->add_flag("--truncate", family.truncate,
-                    "cut texts that are too long, which are refused otherwise");
+  command->add_flag("--truncate", o->truncate, "cut texts that are too long, which are refused otherwise");
   command->add_option("--task", family.task,
                       "of config.json's task_specific_params; default: summarization, where it is there");
   command->add_option("--prefix", family.prefix, "what stands before each text; default: that of the task");
@@ -68,6 +65,13 @@ void register_summarize(CLI::App& app) {
       ->add_option("--no-repeat-ngram-size", family.no_repeat_ngram,
                    "so many tokens in a row stand only once; 0: off")
       ->check(CLI::Range(0, 1 << 20));
+  command
+      ->add_option("--temperature", family.temperature,
+                   "draw at this temperature; 0: the best texts; default: that of the folder if it has "
+                   "do_sample, or 0")
+      ->check(finite())
+      ->check(CLI::NonNegativeNumber);
+  command->add_option("--seed", family.seed, "of the draws");
   command->add_option("--n-best", family.n_best, "summaries of each text, as 'number ||| text ||| score'")
       ->check(CLI::Range(1, 1000));
   command->add_option("--mini-batch", family.batch, "texts at once")->check(CLI::Range(1, 100000));

@@ -8,7 +8,7 @@
 #include <type_traits>
 
 #include "cli/commands.h"
-#include "cli/translate_family.h"
+#include "cli/translations.h"
 #include "fovea/inspect/terminal.h"
 #include "fovea/text/corpus.h"
 #include "fovea/train/translator.h"
@@ -24,6 +24,8 @@ struct Options {
   bool show = false, stats = false, json = false;
   std::string task;
   std::optional<std::string> prefix;
+  std::optional<double> temperature;
+  std::optional<std::uint64_t> seed;
   std::vector<std::string> options;  // that the command line gave
 
   /// The value of an option that was given.
@@ -73,17 +75,19 @@ void run_family(const Options& o) {
   }
   if (!o.output.empty() && !o.input.empty() && same_file(o.output, o.input))
     throw InvalidArgument("fovea translate", "--output", "a file other than those it reads", o.output);
-  const FamilyTranslator translator({.model = o.model,
-                                     .command = "fovea translate",
-                                     .task = o.task,
-                                     .prefix = o.prefix,
-                                     .beams = o.given("--beam-size", o.beam),
-                                     .length_penalty = o.given("--normalize", o.normalize),
-                                     .length_factor = o.given("--max-length-factor", o.length_factor),
-                                     .n_best = o.n_best,
-                                     .batch = o.batch,
-                                     .alignments = !o.alignment.empty() || o.show,
-                                     .weights = autograd::parse_weight_type(o.weights)});
+  const train::FamilyTranslator translator =
+      read_family_translator("fovea translate", o.model,
+                             {.task = o.task,
+                              .prefix = o.prefix,
+                              .beams = o.given("--beam-size", o.beam),
+                              .length_penalty = o.given("--normalize", o.normalize),
+                              .length_factor = o.given("--max-length-factor", o.length_factor),
+                              .temperature = o.temperature,
+                              .seed = o.seed,
+                              .n_best = o.n_best,
+                              .batch = static_cast<std::int64_t>(o.batch),
+                              .alignments = !o.alignment.empty() || o.show,
+                              .weights = autograd::parse_weight_type(o.weights)});
   const std::vector<std::string> lines = text::read_lines(o.input.empty() ? "/dev/stdin" : o.input);
   std::ofstream file;
   if (!o.output.empty()) {
@@ -91,21 +95,20 @@ void run_family(const Options& o) {
     if (!file) throw FileError(o.output, -1, "cannot be opened for writing");
   }
   std::ostream& out = o.output.empty() ? std::cout : file;
-  translator.run(lines, [&](std::size_t number, const std::vector<train::Translation>& texts) {
-    print_texts(output_of(o), number, texts, out);
-    out.flush();
-  });
+  print_translations("fovea translate", translator, lines, output_of(o), out);
   if (!out) throw FileError(o.output.empty() ? "standard output" : o.output, -1, "cannot be written");
   if (stop_requested()) throw Stopped{"stopped; what was written stands"};
 }
 
 void run(const Options& o) {
-  const bool family = is_family_translator(o.model);
+  const bool family = train::FamilyTranslator::is_in(o.model);
   if (family) catch_signals();
   nn::use_threads(o.threads);
   if (family) return run_family(o);
-  for (const auto& [option, given] :
-       {std::pair{"--task", !o.task.empty()}, {"--prefix", o.prefix.has_value()}}) {
+  for (const auto& [option, given] : {std::pair{"--task", !o.task.empty()},
+                                      {"--prefix", o.prefix.has_value()},
+                                      {"--temperature", o.temperature.has_value()},
+                                      {"--seed", o.seed.has_value()}}) {
     if (given)
       throw InvalidArgument("fovea translate", option, "a model of another library",
                             o.model + ", of fovea train");
@@ -215,6 +218,14 @@ void register_translate(CLI::App& app) {
                       "of another library's model: a task of its config.json, which names a prefix, such as "
                       "translation_en_to_de");
   command->add_option("--prefix", o->prefix, "of another library's model: what stands before each line");
+  command
+      ->add_option("--temperature", o->temperature,
+                   "of another library's model: draw at this temperature; 0: the best texts; default: that "
+                   "of the folder if it has "
+                   "do_sample, or 0")
+      ->check(finite())
+      ->check(CLI::NonNegativeNumber);
+  command->add_option("--seed", o->seed, "of another library's model: of the draws");
   command->callback([o, command] {
     for (const char* option : {"--beam-size", "--normalize", "--max-length-factor"}) {
       if (command->get_option(option)->count() > 0) o->options.emplace_back(option);

@@ -4,6 +4,7 @@
 #include <list>
 #include <utility>
 
+#include "fovea/models/batches.h"
 #include "models/beams.h"
 #include "models/sampling.h"
 
@@ -14,6 +15,12 @@ std::vector<BeamText> texts_of(Beams& beams) {
   std::vector<BeamText> texts;
   for (EndedBeam& ended : beams.ended()) texts.push_back(std::move(ended.text));
   return texts;
+}
+
+bool is_cancelled(std::span<const BeamRequest> requests) {
+  return std::ranges::any_of(requests, [](const BeamRequest& request) {
+    return request.options.cancelled && request.options.cancelled();
+  });
 }
 
 // -- language models: each open text has a sequence of the cache
@@ -139,56 +146,67 @@ class Searches {
 
 class TranslatorSearches {
  public:
-  TranslatorSearches(SequenceToSequence& model, const std::vector<std::vector<std::int32_t>>& sources,
-                     const TranslatorBeams& options)
-      : sources_(sources), start_(options.start), model_(model) {
+  TranslatorSearches(SequenceToSequence& model, std::span<const BeamRequest> requests,
+                     const DecoderStart& start, const BeamsDone& done)
+      : requests_(requests), start_(start.id), model_(model), done_(done) {
+    searches_.reserve(requests.size());
+    std::vector<std::vector<std::int32_t>> sources;
+    for (const BeamRequest& request : requests) {
+      searches_.emplace_back(std::span(&start_, 1), request.options);
+      sources.push_back(request.prompt);
+    }
     const Batch batch = make_batch(sources, {}, 0, 0, SourceEnd::as_given);
     state_ = model.start(batch.source, batch.source_len, batch.source_lengths);
-    state_->aligns = options.alignments;
-    searches_.reserve(sources.size());
-    each_.reserve(sources.size());
-    for (std::size_t i = 0; i < sources.size(); ++i) {
-      BeamOptions& search = each_.emplace_back(options.search);
-      if (options.length_of) search.length = options.length_of(std::ssize(sources[i]));
-      searches_.emplace_back(std::span(&start_, 1), search);
-    }
+    state_->aligns = start.alignments;
   }
 
-  std::vector<std::vector<BeamText>> run() {
-    std::vector<std::int32_t> previous(sources_.size(), start_);
-    while (!previous.empty() && !cancelled()) {
+  void run() {
+    std::vector<std::int32_t> previous(requests_.size(), start_);
+    running_.assign(requests_.size(), true);
+    while (!previous.empty() && !is_cancelled(requests_)) {
       const nn::Var hidden = model_.advance(*state_, previous);
       past_.push_back(state_->alignment);
       previous = step(model_.logits(hidden));
     }
-    std::vector<std::vector<BeamText>> texts;
-    for (std::size_t i = 0; i < searches_.size(); ++i) {
-      for (EndedBeam& ended : searches_[i].ended()) trace(sources_[i].size(), ended);
-      texts.push_back(texts_of(searches_[i]));
+    for (std::size_t i = 0; i < running_.size(); ++i) {
+      if (running_[i]) end(i);
     }
-    return texts;
   }
 
  private:
-  bool cancelled() const { return each_.front().cancelled && each_.front().cancelled(); }
-
   // The ids that the open texts read next. Rows of the state follow them.
   std::vector<std::int32_t> step(const Tensor& logits) {
     std::vector<std::int32_t> previous;
     std::vector<std::int64_t> index;
     std::int64_t row = 0;
-    for (Beams& search : searches_) {
-      const auto open = static_cast<std::int64_t>(search.open());
-      if (open == 0) continue;
-      for (const BeamStep& next :
-           search.take(logits.data<float>() + row * logits.size(1), logits.size(1), row)) {
-        index.push_back(row + static_cast<std::int64_t>(next.parent));
-        previous.push_back(next.id);
+    for (std::size_t i = 0; i < searches_.size(); ++i) {
+      if (!running_[i]) continue;
+      const auto open = static_cast<std::int64_t>(searches_[i].open());
+      std::exception_ptr error;
+      try {
+        for (const BeamStep& next :
+             searches_[i].take(logits.data<float>() + row * logits.size(1), logits.size(1), row)) {
+          index.push_back(row + static_cast<std::int64_t>(next.parent));
+          previous.push_back(next.id);
+        }
+      } catch (const InvalidArgument&) {
+        error = std::current_exception();  // the others go on
       }
       row += open;
+      if (error || searches_[i].open() == 0) end(i, error);
     }
     if (!previous.empty()) state_->reorder(index);
     return previous;
+  }
+
+  void end(std::size_t i, const std::exception_ptr& error = {}) {
+    running_[i] = false;
+    std::vector<BeamText> texts;
+    if (!error) {
+      for (EndedBeam& ended : searches_[i].ended()) trace(requests_[i].prompt.size(), ended);
+      texts = texts_of(searches_[i]);
+    }
+    done_(i, std::move(texts), error);
   }
 
   // The weights that wrote each id.
@@ -199,12 +217,13 @@ class TranslatorSearches {
     }
   }
 
-  const std::vector<std::vector<std::int32_t>>& sources_;
+  std::span<const BeamRequest> requests_;
   std::int32_t start_;
   SequenceToSequence& model_;
+  const BeamsDone& done_;
   std::unique_ptr<DecoderState> state_;
-  std::vector<BeamOptions> each_;  // never grows once a search refers to it
   std::vector<Beams> searches_;
+  std::vector<bool> running_;
   std::vector<Tensor> past_;
 };
 
@@ -240,18 +259,85 @@ std::function<std::int64_t(std::int64_t source)> output_length(std::optional<std
   };
 }
 
+void beam_search(SequenceToSequence& model, std::span<const BeamRequest> requests, const DecoderStart& start,
+                 const BeamsDone& done) {
+  for (const BeamRequest& request : requests) {
+    if (request.prompt.empty())
+      throw InvalidArgument("beam_search", "sources", "at least one token in each source", "an empty source");
+  }
+  if (start.id < 0 || start.id >= model.vocabulary())
+    throw InvalidArgument("beam_search", "options.start", "an id below " + std::to_string(model.vocabulary()),
+                          std::to_string(start.id));
+  if (!requests.empty()) TranslatorSearches(model, requests, start, done).run();
+}
+
+namespace {
+
+// What `done` gets of a request.
+struct Found {
+  std::vector<BeamText> texts;
+  std::exception_ptr error;
+};
+
+std::vector<Found> search_side_by_side(SequenceToSequence& model, std::span<const BeamRequest> requests,
+                                       const DecoderStart& start, std::int64_t batch) {
+  std::vector<std::int64_t> lengths;
+  for (const BeamRequest& request : requests) lengths.push_back(std::ssize(request.prompt));
+  std::vector<Found> all(requests.size());
+  for_batches(lengths, batch, [&](std::span<const std::size_t> own) {
+    std::vector<BeamRequest> of_batch;
+    for (const std::size_t i : own) of_batch.push_back(requests[i]);
+    beam_search(model, of_batch, start,
+                [&](std::size_t n, std::vector<BeamText> texts, std::exception_ptr error) {
+                  all[own[n]] = {std::move(texts), std::move(error)};
+                });
+  });
+  return all;
+}
+
+}  // namespace
+
+void search_in_batches(SequenceToSequence& model, std::span<const BeamRequest> requests,
+                       const DecoderStart& start, std::int64_t batch, const BeamsDone& done) {
+  if (batch < 1) throw InvalidArgument("search_in_batches", "batch", "at least 1", std::to_string(batch));
+  // Sources of one window are sorted together. Its size is a compromise: a larger one has less padding, and a
+  // smaller one is handed on sooner. A batch is no larger than all sources, so that the product does not
+  // overflow.
+  const auto window = static_cast<std::size_t>(16 * std::min<std::int64_t>(batch, std::ssize(requests) + 1));
+  for (std::size_t begin = 0; begin < requests.size(); begin += window) {
+    const auto own = requests.subspan(begin, std::min(window, requests.size() - begin));
+    if (is_cancelled(own)) return;
+    std::vector<Found> found = search_side_by_side(model, own, start, batch);
+    if (is_cancelled(own)) return;
+    for (std::size_t i = 0; i < own.size(); ++i)
+      done(begin + i, std::move(found[i].texts), std::move(found[i].error));
+  }
+}
+
+void beam_search(SequenceToSequence& model, const std::vector<std::vector<std::int32_t>>& sources,
+                 const TranslatorBeams& options, const BeamsDone& done) {
+  std::vector<BeamRequest> requests;
+  for (const std::vector<std::int32_t>& source : sources) {
+    BeamRequest& request = requests.emplace_back(BeamRequest{source, options.search});
+    if (options.length_of) request.options.length = options.length_of(std::ssize(source));
+  }
+  beam_search(model, requests, {options.start, options.alignments}, done);
+}
+
 std::vector<std::vector<BeamText>> beam_search(SequenceToSequence& model,
                                                const std::vector<std::vector<std::int32_t>>& sources,
                                                const TranslatorBeams& options) {
-  for (const auto& source : sources) {
-    if (source.empty())
-      throw InvalidArgument("beam_search", "sources", "at least one token in each source", "an empty source");
+  std::vector<std::vector<BeamText>> texts(sources.size());
+  std::vector<std::exception_ptr> errors(sources.size());
+  beam_search(model, sources, options,
+              [&](std::size_t number, std::vector<BeamText> found, const std::exception_ptr& error) {
+                texts[number] = std::move(found);
+                errors[number] = error;
+              });
+  for (const std::exception_ptr& error : errors) {
+    if (error) std::rethrow_exception(error);
   }
-  if (options.start < 0 || options.start >= model.vocabulary())
-    throw InvalidArgument("beam_search", "options.start", "an id below " + std::to_string(model.vocabulary()),
-                          std::to_string(options.start));
-  if (sources.empty()) return {};
-  return TranslatorSearches(model, sources, options).run();
+  return texts;
 }
 
 }  // namespace fovea::models

@@ -6,6 +6,7 @@
 
 #include "fovea/autograd/ops.h"
 #include "fovea/core/error.h"
+#include "models/sampling.h"
 
 namespace fovea::models {
 
@@ -21,11 +22,12 @@ Beams::Beams(std::span<const std::int32_t> prompt, const BeamOptions& options)
   if (!(options.repetition_penalty > 0.0) || !std::isfinite(options.repetition_penalty))
     refuse("repetition_penalty", "a number above 0", std::to_string(options.repetition_penalty));
   if (options.length < 1) refuse("length", "at least 1", std::to_string(options.length));
+  if (options.draws) check_choices(sample_options());
 }
 
 bool Beams::goes_on(std::int64_t written) const {
   const bool full = std::ssize(ended_) == options_.beams;
-  const bool at_once = greedy() || options_.early_stopping == EarlyStopping::on;
+  const bool at_once = single() || options_.early_stopping == EarlyStopping::on;
   return written < options_.length && improvable_ && !(full && at_once);
 }
 
@@ -35,13 +37,14 @@ double Beams::score(double log_probability, std::int64_t length) const {
 
 std::vector<BeamStep> Beams::take(const float* logits, std::int64_t vocabulary, std::int64_t first_row) {
   const std::int64_t length = ++written_;
-  std::vector<Candidate> candidates = best_candidates(logits, vocabulary);
+  std::vector<Candidate> candidates = candidates_of(logits, vocabulary);
   if (candidates.empty())
     throw InvalidArgument("beam_search", "model",
                           "log-probabilities without NaN, at least one above -inf that no rule forbids",
                           "none at step " + std::to_string(length));
   for (Candidate& candidate : candidates) candidate.ends = length == options_.length || ends(candidate);
   end_texts(candidates, length, first_row);
+  if (draws()) keep_best(candidates, candidates.size());  // the best ones go on
   std::vector<Open> next;
   std::vector<BeamStep> steps;
   for (const Candidate& candidate : candidates) {
@@ -63,30 +66,76 @@ std::vector<BeamStep> Beams::take(const float* logits, std::int64_t vocabulary, 
   return steps;
 }
 
-// So many that `beams` of them go on even if each of the best ends with some stop id.
-std::vector<Beams::Candidate> Beams::best_candidates(const float* logits, std::int64_t vocabulary) const {
-  const auto most =
-      static_cast<std::size_t>(options_.beams * std::max<std::int64_t>(2, 1 + std::ssize(options_.stop)));
-  Tensor own(DType::f32, {std::ssize(open_), vocabulary});
-  std::copy_n(logits, own.count(), own.data<float>());
-  autograd::log_softmax_rows(own);
-  const bool changed = options_.repetition_penalty != 1.0 || !options_.rules.empty();
-  std::vector<Candidate> candidates;
+std::span<const float> Beams::Rows::before(std::size_t open) const {
+  const std::int64_t size = unchanged.size(1);
+  return {unchanged.data<float>() + static_cast<std::int64_t>(open) * size, static_cast<std::size_t>(size)};
+}
+
+Beams::Rows Beams::rows_of(const float* logits, std::int64_t vocabulary) const {
+  Rows rows{.unchanged = Tensor(DType::f32, {std::ssize(open_), vocabulary})};
+  std::copy_n(logits, rows.unchanged.count(), rows.unchanged.data<float>());
+  autograd::log_softmax_rows(rows.unchanged);
+  if (options_.repetition_penalty == 1.0 && options_.rules.empty()) return rows;
   for (std::size_t i = 0; i < open_.size(); ++i) {
-    const auto offset = static_cast<std::int64_t>(i) * vocabulary;
-    const std::span<const float> of_text(own.data<float>() + offset, static_cast<std::size_t>(vocabulary));
-    if (!changed) {
-      add_best(i, of_text, of_text, most, candidates);
-      continue;
-    }
     // As in transformers, rules change log-probabilities in a search, and logits where there is one text.
-    const float* from = greedy() ? logits + offset : of_text.data();
-    std::vector<float> ruled(from, from + vocabulary);
+    const float* from = single() ? logits + static_cast<std::int64_t>(i) * vocabulary : rows.before(i).data();
+    std::vector<float>& ruled = rows.ruled.emplace_back(from, from + vocabulary);
     penalize(open_[i], ruled);
     apply(options_.rules, {prompt_, open_[i].ids, options_.length}, ruled);
-    add_best(i, ruled, of_text, most, candidates);
   }
+  return rows;
+}
+
+// So many that `beams` of them go on even if each of the best ends with some stop id.
+std::vector<Beams::Candidate> Beams::candidates_of(const float* logits, std::int64_t vocabulary) const {
+  const auto most =
+      static_cast<std::size_t>(options_.beams * std::max<std::int64_t>(2, 1 + std::ssize(options_.stop)));
+  const Rows rows = rows_of(logits, vocabulary);
+  if (draws()) return drawn(rows, most);
+  std::vector<Candidate> candidates;
+  for (std::size_t i = 0; i < open_.size(); ++i)
+    add_best(i, rows.behind(i), rows.before(i), most, candidates);
   keep_best(candidates, most);
+  return candidates;
+}
+
+SampleOptions Beams::sample_options() const {
+  const DrawOptions& draws = *options_.draws;
+  return {.temperature = draws.temperature,
+          .top_k = draws.top_k,
+          .top_p = draws.top_p,
+          .min_p = draws.min_p,
+          .seed = draws.seed};
+}
+
+std::vector<Beams::Candidate> Beams::drawn(const Rows& rows, std::size_t most) const {
+  const DrawOptions& options = *options_.draws;
+  const std::int64_t step = written_ - 1;
+  std::vector<Candidate> pairs;
+  std::vector<double> scores;
+  if (single()) {
+    const auto id = sample(rows.behind(0), sample_options(), uniform_of(options.seed, step));
+    const double of_id = rows.before(0)[static_cast<std::size_t>(id)];
+    const double sum = open_[0].log_probability + of_id;
+    return {{.open = 0, .id = id, .log_probability = sum, .of_id = of_id, .value = sum}};
+  }
+  const auto least = static_cast<std::size_t>(std::max<std::int64_t>(2, 1 + std::ssize(options_.stop)));
+  for (std::size_t i = 0; i < open_.size(); ++i) {
+    const std::span<const float> row = rows.behind(i);
+    if (std::ranges::none_of(row, [](float one) { return std::isfinite(one); })) continue;
+    for (const std::int32_t id : kept_ids(row, sample_options(), least)) {
+      const auto at = static_cast<std::size_t>(id);
+      const double sum = open_[i].log_probability + row[at] / options.temperature;
+      pairs.push_back(
+          {.open = i, .id = id, .log_probability = sum, .of_id = rows.before(i)[at], .value = sum});
+      scores.push_back(sum);
+    }
+  }
+  std::vector<Candidate> candidates;
+  const auto uniform = [&](std::size_t draw) {
+    return uniform_of(options.seed, step, static_cast<std::uint32_t>(draw));
+  };
+  for (const std::size_t i : draw_without_replacement(scores, most, uniform)) candidates.push_back(pairs[i]);
   return candidates;
 }
 
@@ -127,7 +176,7 @@ void Beams::add_best(std::size_t open, std::span<const float> row, std::span<con
     if (best.size() >= most && sum < least) continue;
     best.push_back({.open = open,
                     .id = static_cast<std::int32_t>(id),
-                    .log_probability = greedy() ? open_[open].log_probability + unchanged[id] : sum,
+                    .log_probability = single() ? open_[open].log_probability + unchanged[id] : sum,
                     .of_id = unchanged[id],
                     .value = sum});
     if (best.size() < 2 * most) continue;
@@ -155,7 +204,7 @@ Beams::Open Beams::longer(const Candidate& candidate, std::int64_t first_row) co
   return text;
 }
 
-// Only the best `beams` candidates may end: a worse one that ends is beaten by one that goes on.
+// Only the first `beams` candidates may end: a worse one that ends is beaten by one that goes on.
 void Beams::end_texts(const std::vector<Candidate>& candidates, std::int64_t length, std::int64_t first_row) {
   const std::size_t most = std::min(candidates.size(), static_cast<std::size_t>(options_.beams));
   for (std::size_t i = 0; i < most; ++i) {

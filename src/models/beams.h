@@ -52,15 +52,30 @@ class Beams {
     bool ends = false;
   };
 
-  bool greedy() const { return options_.beams == 1; }
+  bool single() const { return options_.beams == 1; }
+  bool draws() const { return options_.draws && options_.draws->temperature > 0.0; }
+  /// Beside options.draws, what `choices` takes.
+  SampleOptions sample_options() const;
   bool goes_on(std::int64_t written) const;
   double score(double log_probability, std::int64_t length) const;
-  std::vector<Candidate> best_candidates(const float* logits, std::int64_t vocabulary) const;
+  /// Best first, or in the order in which they are drawn.
+  std::vector<Candidate> candidates_of(const float* logits, std::int64_t vocabulary) const;
   void penalize(const Open& text, std::span<float> row) const;
   static bool before(const Candidate& a, const Candidate& b);
   static void keep_best(std::vector<Candidate>& candidates, std::size_t most);
   void add_best(std::size_t open, std::span<const float> row, std::span<const float> unchanged,
                 std::size_t most, std::vector<Candidate>& candidates) const;
+  /// The rows of all open texts, [open, vocabulary]: behind the rules, and before them.
+  struct Rows {
+    std::vector<std::vector<float>> ruled = {};  ///< empty if nothing is changed
+    Tensor unchanged;
+    std::span<const float> before(std::size_t open) const;
+    std::span<const float> behind(std::size_t open) const {
+      return ruled.empty() ? before(open) : ruled[open];
+    }
+  };
+  Rows rows_of(const float* logits, std::int64_t vocabulary) const;
+  std::vector<Candidate> drawn(const Rows& rows, std::size_t most) const;
   bool ends(const Candidate& candidate) const;
   Open longer(const Candidate& candidate, std::int64_t first_row) const;
   void end_texts(const std::vector<Candidate>& candidates, std::int64_t length, std::int64_t first_row);

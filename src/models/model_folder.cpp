@@ -143,7 +143,7 @@ ModelFolder::ModelFolder(const std::filesystem::path& folder)
 }
 
 std::unique_ptr<SequenceToSequence> ModelFolder::sequence_to_sequence() const {
-  if (family_kind(config_) == FamilyKind::translator) return family_translator(*this);
+  if (family_kind(config_)) return family_translator(*this);  // or says what else the folder has
   return load(*this, as_it_is, read_config, [this](const ModelConfig&, nn::ParameterSet parameters) {
     return make_model(config_, std::move(parameters));
   });

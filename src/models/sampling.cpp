@@ -9,9 +9,8 @@
 #include "fovea/models/generate_until.h"
 
 namespace fovea::models {
-namespace {
 
-void check(const SampleOptions& options) {
+void check_choices(const SampleOptions& options) {
   const auto refuse = [](const char* option, const char* expected, const std::string& got) {
     throw InvalidArgument("choices", std::string("options.") + option, expected, got);
   };
@@ -25,6 +24,8 @@ void check(const SampleOptions& options) {
   if (!(options.repetition_penalty > 0.0) || std::isinf(options.repetition_penalty))
     refuse("repetition_penalty", "a number above 0", std::to_string(options.repetition_penalty));
 }
+
+namespace {
 
 // Tokens with weights in proportion to their probabilities. They are brought into their order, most probable
 // first and of equals the smaller id, only as far as someone asks: a draw seldom looks further than a few
@@ -73,8 +74,9 @@ double sum_of(const std::vector<Choice>& tokens) {
   return sum;
 }
 
-Drawn drawn(std::span<const float> log_probabilities, const SampleOptions& options) {
-  check(options);
+// At least `least` tokens are left, if so many have a probability.
+Drawn drawn(std::span<const float> log_probabilities, const SampleOptions& options, std::size_t least = 1) {
+  check_choices(options);
   std::vector<Choice> finite;
   finite.reserve(log_probabilities.size());
   for (std::size_t i = 0; i < log_probabilities.size(); ++i) {
@@ -93,19 +95,20 @@ Drawn drawn(std::span<const float> log_probabilities, const SampleOptions& optio
   });
   if (options.temperature == 0.0) return {Ranked({{best.id, 1.0}}), 1.0};
   Ranked tokens(std::move(finite));
-  if (options.top_k > 0) tokens.keep(static_cast<std::size_t>(options.top_k));
+  if (options.top_k > 0) tokens.keep(std::max(static_cast<std::size_t>(options.top_k), least));
   for (Choice& token : tokens.tokens())
     token.probability = std::exp((token.probability - best.probability) / options.temperature);
   double sum = sum_of(tokens.tokens());
   if (options.top_p < 1.0) {
     const double wanted = options.top_p * sum;
     std::size_t count = 0;
-    for (sum = 0.0; count < tokens.size() && sum < wanted; ++count) sum += tokens[count].probability;
+    for (sum = 0.0; count < tokens.size() && (sum < wanted || count < least); ++count)
+      sum += tokens[count].probability;
     tokens.keep(count);
   }
   if (options.min_p > 0.0) {  // the largest weight is 1
     std::size_t count = 1;
-    while (count < tokens.size() && tokens[count].probability >= options.min_p) ++count;
+    while (count < tokens.size() && (tokens[count].probability >= options.min_p || count < least)) ++count;
     tokens.keep(count);
     sum = sum_of(tokens.tokens());
   }
@@ -120,6 +123,14 @@ std::vector<Choice> choices(std::span<const float> log_probabilities, const Samp
   for (std::size_t rank = 0; rank < from.tokens.size(); ++rank)
     result.push_back({from.tokens[rank].id, from.tokens[rank].probability / from.sum});
   return result;
+}
+
+std::vector<std::int32_t> kept_ids(std::span<const float> log_probabilities, const SampleOptions& options,
+                                   std::size_t least) {
+  Drawn from = drawn(log_probabilities, options, least);
+  std::vector<std::int32_t> ids;
+  for (const Choice& token : from.tokens.tokens()) ids.push_back(token.id);
+  return ids;
 }
 
 std::int32_t sample(std::span<const float> log_probabilities, const SampleOptions& options, double uniform) {
@@ -138,20 +149,88 @@ std::int32_t sample(std::span<const float> log_probabilities, const SampleOption
   return from.tokens[last].id;
 }
 
-namespace {
-
-// 53 random bits of token `index`.
-double uniform_of(std::uint64_t seed, std::int64_t index) {
-  PhiloxStream random(seed ^ 0xD6E8FEB86659FD93u, 4 * static_cast<std::uint64_t>(index));
-  const std::uint64_t high = random.next_u32() >> 5, low = random.next_u32() >> 6;
+double uniform_of(std::uint64_t seed, std::int64_t index, std::uint32_t draw) {
+  const auto at = static_cast<std::uint64_t>(index);
+  const auto bits =
+      philox4x32({static_cast<std::uint32_t>(at), static_cast<std::uint32_t>(at >> 32), draw, 0},
+                 seed ^ 0xD6E8FEB86659FD93u);
+  const std::uint64_t high = bits[0] >> 5, low = bits[1] >> 6;
   return static_cast<double>((high << 26) | low) * 0x1p-53;
 }
 
+namespace {
+
+// Weights whose sums over blocks are kept, so that a draw reads the sums and one block.
+class BlockedWeights {
+ public:
+  explicit BlockedWeights(std::span<const double> log_weights)
+      : log_weights_(log_weights.begin(), log_weights.end()), weights_(log_weights.size()) {
+    while (block_ * block_ < weights_.size()) ++block_;
+    sums_.resize((weights_.size() + block_ - 1) / block_);
+    scale();
+  }
+
+  bool empty() const { return sum() == 0.0; }
+  /// The entry at which the running sum exceeds `uniform` times the sum of all, which is no longer drawn.
+  std::size_t draw(double uniform) {
+    double wanted = uniform * sum();
+    std::size_t block = 0, last = 0;
+    for (std::size_t b = 0; b < sums_.size(); ++b) {  // rounding may leave nothing behind the last block
+      if (sums_[b] == 0.0) continue;
+      block = b;
+      if (wanted < sums_[b]) break;
+      wanted -= sums_[b];
+    }
+    for (std::size_t i = block * block_; i < end_of(block); ++i) {
+      if (weights_[i] == 0.0) continue;
+      last = i;
+      if (wanted < weights_[i]) break;
+      wanted -= weights_[i];
+    }
+    log_weights_[last] = -std::numeric_limits<double>::infinity();
+    weights_[last] = 0.0;
+    add_up(block);
+    // Numbers below 1e-308 lose digits: those that are left get new weights, relative to the largest of them.
+    if (sum() < 1e-200) scale();
+    return last;
+  }
+
+ private:
+  std::size_t end_of(std::size_t block) const { return std::min(weights_.size(), (block + 1) * block_); }
+  void add_up(std::size_t block) {
+    sums_[block] = 0.0;
+    for (std::size_t i = block * block_; i < end_of(block); ++i) sums_[block] += weights_[i];
+  }
+  double sum() const {
+    double all = 0.0;
+    for (const double of_block : sums_) all += of_block;
+    return all;
+  }
+  void scale() {
+    double most = -std::numeric_limits<double>::infinity();
+    for (const double one : log_weights_) most = std::max(most, one);
+    for (std::size_t i = 0; i < weights_.size(); ++i)
+      weights_[i] = std::isfinite(most) ? std::exp(log_weights_[i] - most) : 0.0;
+    for (std::size_t block = 0; block < sums_.size(); ++block) add_up(block);
+  }
+
+  std::vector<double> log_weights_, weights_, sums_;
+  std::size_t block_ = 1;
+};
+
 }  // namespace
+
+std::vector<std::size_t> draw_without_replacement(std::span<const double> log_weights, std::size_t count,
+                                                  const std::function<double(std::size_t)>& uniform) {
+  BlockedWeights weights(log_weights);
+  std::vector<std::size_t> drawn;
+  while (drawn.size() < count && !weights.empty()) drawn.push_back(weights.draw(uniform(drawn.size())));
+  return drawn;
+}
 
 void check_generation(const LanguageModel& model, std::span<const std::int32_t> prompt,
                       const SampleOptions& options) {
-  check(options);
+  check_choices(options);
   const auto refuse = [](const char* argument, std::string expected, std::string got) {
     throw InvalidArgument("generate", argument, std::move(expected), std::move(got));
   };

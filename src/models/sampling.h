@@ -2,7 +2,11 @@
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
 #include <span>
+#include <vector>
 
 #include "fovea/models/language_model.h"
 
@@ -17,6 +21,23 @@ inline std::span<const std::int32_t> next_piece(std::span<const std::int32_t> pr
   const std::int64_t most = prompt_piece - length % prompt_piece;
   return prompt.first(static_cast<std::size_t>(std::min(most, std::ssize(prompt))));
 }
+
+/// 53 random bits as a number in [0, 1), for draw number `draw` of the token number `index`.
+double uniform_of(std::uint64_t seed, std::int64_t index, std::uint32_t draw = 0);
+
+/// The ids of `choices`, in no order. top_k, top_p and min_p leave at least `least` of them.
+std::vector<std::int32_t> kept_ids(std::span<const float> log_probabilities, const SampleOptions& options,
+                                   std::size_t least);
+
+/// Draws `count` numbers of entries without replacement, in the order in which they are drawn. Each time an
+/// entry that is left has a probability in proportion to exp(log_weight). Entries of -infinity are never
+/// drawn: there may be fewer than `count`. uniform(n) in [0, 1) is the random number of the n-th draw. The
+/// time is one pass over all entries, and for each draw the square root of their count.
+std::vector<std::size_t> draw_without_replacement(std::span<const double> log_weights, std::size_t count,
+                                                  const std::function<double(std::size_t)>& uniform);
+
+/// Throws InvalidArgument for what `choices` refuses of options.
+void check_choices(const SampleOptions& options);
 
 /// Throws InvalidArgument for what `generate` refuses.
 void check_generation(const LanguageModel& model, std::span<const std::int32_t> prompt,

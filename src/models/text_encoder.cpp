@@ -15,6 +15,7 @@ TextEncoder::TextEncoder(const TextEncoderSpec& spec, nn::ParameterSet::Source s
   if (spec.token_types > 0)
     types_ = nn::Embedding(*parameters_, "embed_types", spec.token_types, spec.stack.dim);
   stack_ = nn::TransformerStack(*parameters_, spec.stack_name, spec.stack);
+  if (spec.decoder) decoder_ = nn::TransformerStack(*parameters_, spec.decoder_name, spec.decoder->stack);
   if (!spec.head) return;
   const std::int64_t dim = spec.stack.dim;
   if (const std::optional<HeadSpec::Dense>& dense = spec.head->dense) {
@@ -87,8 +88,42 @@ nn::Var TextEncoder::hidden(nn::Context& context, std::span<const std::vector<st
     refuse("types", "none: the model has no table of them", std::to_string(types.size()));
   }
   rows = stack_.enter(context, reshape(rows, {1, std::ssize(ids), spec_.stack.dim}), runs.starts, runs.first);
-  if (weights) return stack_(context, rows, {.mask = spec_.mask, .weights = weights});
-  return stack_(context, rows, {.mask = spec_.mask, .starts = starts});
+  rows = weights ? stack_(context, rows, {.mask = spec_.mask, .weights = weights})
+                 : stack_(context, rows, {.mask = spec_.mask, .starts = starts});
+  return spec_.decoder ? decode(context, sequences, starts, rows) : rows;
+}
+
+nn::Var TextEncoder::decode(nn::Context& context, std::span<const std::vector<std::int32_t>> sequences,
+                            std::span<const std::int64_t> starts, const nn::Var& encoded) const {
+  const TextDecoderSpec& spec = *spec_.decoder;
+  std::vector<std::int32_t> moved;
+  for (const std::vector<std::int32_t>& ids : sequences) {
+    std::size_t last = ids.size() - 1;
+    while (last > 0 && spec.pad_id && ids[last] == *spec.pad_id) --last;
+    moved.push_back(spec.start_id ? static_cast<std::int32_t>(*spec.start_id) : ids[last]);
+    moved.insert(moved.end(), ids.begin(), ids.end() - 1);
+  }
+  const std::vector<std::int64_t> first(sequences.size(), 0);
+  const nn::Var rows = embedding_(context, moved, spec_.embedding_factor);
+  const nn::Var x =
+      decoder_.enter(context, reshape(rows, {1, std::ssize(moved), spec_.stack.dim}), starts, first);
+  return decoder_(context, x,
+                  {.mask = Causal{}, .memory = encoded, .starts = starts, .memory_starts = starts});
+}
+
+// How many rows of a sequence there are up to the one that a head reads.
+std::int64_t TextEncoder::rows_read(std::span<const std::int32_t> ids) const {
+  std::int64_t read = std::ssize(ids);
+  if (spec_.head->pooling != SentencePooling::Kind::last) return read;
+  if (const auto& id = spec_.head->row_of_id) {
+    while (read > 0 && ids[static_cast<std::size_t>(read) - 1] != *id) --read;
+    if (read == 0)
+      throw InvalidArgument("TextEncoder::head_rows", "sequences",
+                            "the id " + std::to_string(*id) + " in each, whose row the head reads", "none");
+  } else if (const auto& pad = spec_.head->pad_id) {
+    while (read > 1 && ids[static_cast<std::size_t>(read) - 1] == *pad) --read;
+  }
+  return read;
 }
 
 void TextEncoder::check_head() const {
@@ -104,9 +139,7 @@ Tensor TextEncoder::head_rows(const nn::Var& hidden,
   Tensor pooled(DType::f32, {std::ssize(sequences), dim});
   std::int64_t begin = 0, number = 0;
   for (const std::vector<std::int32_t>& ids : sequences) {
-    std::int64_t read = std::ssize(ids);
-    if (spec_.head->pooling == SentencePooling::Kind::last && spec_.head->pad_id)
-      while (read > 1 && ids[static_cast<std::size_t>(read) - 1] == *spec_.head->pad_id) --read;
+    const std::int64_t read = rows_read(ids);
     const Tensor row = SentencePooling{*spec_.head->pooling}.apply(slice(rows, 0, begin, read).value());
     std::copy_n(row.data<float>(), dim, pooled.data<float>() + dim * number++);
     begin += std::ssize(ids);

@@ -15,7 +15,9 @@ Translator::Translator(std::unique_ptr<models::SequenceToSequence> model,
     : model_(std::move(model)), tokenizer_(std::move(tokenizer)) {}
 
 Translator Translator::load(const std::string& folder, autograd::WeightType weights) {
-  Translator translator(models::ModelFolder(folder).sequence_to_sequence(), text::load_tokenizer(folder));
+  // The model first: its error says what kind of model the folder has.
+  std::unique_ptr<models::SequenceToSequence> model = models::ModelFolder(folder).sequence_to_sequence();
+  Translator translator(std::move(model), text::load_tokenizer(folder));
   translator.model_->parameters().pack(weights);
   if (translator.model_->vocabulary() != translator.tokenizer_->size()) {
     throw FileError(folder, -1,

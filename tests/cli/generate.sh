@@ -212,10 +212,19 @@ assert beams["tokens"] == greedy["tokens"] == 8 and beams["log_probability"] >= 
 assert open(sys.argv[3]).read() == beams["text"] + "\n"
 END
 generate --prompt 'the cat' --length 8 --beam-size 8 --length-penalty 0.8 --early-stopping on >beams || fail "beams imply --greedy"
-for draw in '--temperature 1' '--top-k 5' '--top-p 0.5' '--min-p 0.1' '--seed 3' '--greedy --top-k 5'; do
+# What draws makes beams draw: another seed gives another text, the same one the same. At temperature 0 nothing is drawn.
+beams() { generate --prompt 'the cat' --length 8 --beam-size 3 --json "$@"; }
+beams >plain
+for draw in '--temperature 1' '--top-k 9' '--top-p 0.9' '--min-p 0.001' '--seed 1'; do
   # shellcheck disable=SC2086
-  refused 'beams are not drawn from' --prompt a --beam-size 2 $draw
+  for seed in 1 2 3 4 5 6 7 8; do beams ${draw/--seed 1/} --seed $seed; done | sort -u | wc -l >count
+  [[ $(cat count) -ge 3 ]] || fail "$(cat count) texts of eight seeds with $draw"
 done
+cmp <(beams --temperature 1 --seed 5) <(beams --temperature 1 --seed 5) || fail "two texts of one seed"
+cmp plain <(beams --temperature 0) || fail "beams at temperature 0"
+[[ $(beams --temperature 0.001 --seed 5 | python3 -c 'import json, sys; print(json.load(sys.stdin)["ids"])') == \
+  "$(python3 -c 'import json; print(json.load(open("plain"))["ids"])')" ]] || fail "beams near temperature 0"
+refused '--top-p' --prompt a --beam-size 2 --top-p 2
 refused "'--length-penalty': expected a --beam-size above 1" --prompt a --length-penalty 0.8
 refused "'--early-stopping': expected a --beam-size above 1" --prompt a --early-stopping on
 refused 'off,on,never' --prompt a --beam-size 2 --early-stopping maybe
@@ -253,7 +262,16 @@ for one, other in zip(many, alone):
     assert all(one[key] == other[key] for key in ("text", "tokens", "finish", "log_probability")), (one, other)
 END
 echo '{"prompt": "a", "top_k": 3}' >wrong.jsonl
-refused '"top_k": expected nothing that draws, because texts are searched by 2 beams' --input wrong.jsonl --beam-size 2
+refused '"top_k": expected a "temperature" above 0 beside it, because the 2 beams are searched' --input wrong.jsonl --beam-size 2
+# Lines may draw, each with a seed of its own.
+for seed in 5 6; do echo "{\"prompt\": \"the cat\", \"length\": 8, \"temperature\": 1, \"seed\": $seed}"; done >drawn.jsonl
+generate --input drawn.jsonl --beam-size 3 >many
+for seed in 5 6; do beams --temperature 1 --seed $seed; done >alone
+python3 - many alone <<'END' || fail "drawn lines: $(cat many alone)"
+import json, sys
+many, alone = ([json.loads(line)["text"] for line in open(name)] for name in sys.argv[1:])
+assert many == alone, (many, alone)
+END
 echo '{"prompt": "a", "length": 0}' >wrong.jsonl
 refused 'at least 1' --input wrong.jsonl --beam-size 2
 
@@ -264,8 +282,13 @@ search() { "$fovea" generate --model searching --prompt 'the cat' --cpu-threads 
 cmp <(search --json) <(search --beam-size 3 --length-penalty 0.3 --early-stopping on --json) || fail "num_beams of the folder"
 search --json >beams
 python3 -c 'import json; ids = json.load(open("beams"))["ids"]; assert len(ids) == len(set(ids)) == 5, ids' || fail "an id stands twice: $(cat beams)"
-search --temperature 1 --seed 3 >text || fail "a draw from a folder with num_beams: $(cat errors)"
-grep -q 'num_beams = 3 of generation_config.json is not applied: beams are not drawn from' errors || fail "$(cat errors)"
+search --temperature 1 --seed 3 --json >drawn || fail "a draw from a folder with num_beams: $(cat errors)"
+[[ ! -s errors ]] || fail "$(cat errors)"
+cmp <(search --temperature 1 --seed 3 --beam-size 3 --length-penalty 0.3 --early-stopping on --json) drawn || fail "num_beams beside a draw"
+echo '{"num_beams": 3, "do_sample": true, "temperature": 0.9, "top_k": 40, "max_new_tokens": 5}' >searching/generation_config.json
+cmp <(search --seed 4 --json) <(search --seed 4 --beam-size 3 --temperature 0.9 --top-k 40 --json) || fail "do_sample beside num_beams"
+[[ $(for seed in 1 2 3 4 5; do search --seed $seed; done | sort -u | wc -l) -ge 2 ]] || fail "do_sample draws nothing"
+cmp <(search --greedy --json) <(search --beam-size 3 --temperature 0 --seed 2 --json) || fail "--greedy beside do_sample"
 echo '{"num_beams": 3, "no_repeat_ngram_size": "x"}' >searching/generation_config.json
 if search; then fail "took a no_repeat_ngram_size of a text"; fi
 grep -q 'no_repeat_ngram_size: expected a number' errors || fail "$(cat errors)"
@@ -348,3 +371,93 @@ echo '{"prompt": "a", "length": 1000}' >wrong.jsonl
 refused 'line 1' --input wrong.jsonl
 refused '--input' --input prompts.jsonl --prompt a
 refused '--save-state' --input prompts.jsonl --save-state state
+
+# Translators: many sources are those of each alone, drawn or not, by one beam or several.
+mkdir bart
+cat >bart/config.json <<'END'
+{"model_type": "bart", "architectures": ["BartForConditionalGeneration"], "vocab_size": 12, "d_model": 16, "encoder_layers": 1,
+ "decoder_layers": 2, "encoder_attention_heads": 2, "decoder_attention_heads": 2, "encoder_ffn_dim": 24, "decoder_ffn_dim": 24,
+ "max_position_embeddings": 16, "pad_token_id": 0, "eos_token_id": 1, "bos_token_id": 2, "decoder_start_token_id": 1}
+END
+"$(dirname "$fovea")/tests/family_model" bart
+cat >bart/tokenizer.json <<'END'
+{"version": "1.0", "truncation": null, "padding": null, "added_tokens": [], "normalizer": null,
+ "pre_tokenizer": {"type": "WhitespaceSplit"},
+ "post_processor": {"type": "TemplateProcessing",
+   "single": [{"Sequence": {"id": "A", "type_id": 0}}, {"SpecialToken": {"id": "</s>", "type_id": 0}}],
+   "pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 0}}],
+   "special_tokens": {"</s>": {"id": "</s>", "ids": [1], "tokens": ["</s>"]}}},
+ "decoder": null,
+ "model": {"type": "WordLevel", "unk_token": "<unk>", "vocab": {"<pad>": 0, "</s>": 1, "<s>": 2, "<unk>": 3,
+   "a": 4, "b": 5, "c": 6, "d": 7, "e": 8, "f": 9, "g": 10, "h": 11}}}
+END
+echo '{"eos_token_id": 1, "decoder_start_token_id": 1, "max_new_tokens": 9}' >bart/generation_config.json
+bart() { "$fovea" generate --model bart "$@"; }
+cat >sources.jsonl <<'END'
+{"prompt": "a b c", "id": "first"}
+{"prompt": "h", "length": 3}
+{"prompt": "d e f g a b c d", "repetition_penalty": 1.4}
+{"prompt": "c c", "temperature": 1.0, "seed": 4}
+{"prompt": "e f", "stop": ["a", "b", "c"]}
+END
+for beams in 1 3; do
+  bart --input sources.jsonl --greedy --beam-size $beams --cpu-threads 3 >many
+  bart --input sources.jsonl --greedy --beam-size $beams --cpu-threads 1 >one_thread
+  one() { bart --cpu-threads 1 --beam-size $beams --json "$@"; }
+  {
+    one 'a b c' --greedy
+    one 'h' --greedy --length 3
+    one 'd e f g a b c d' --greedy --repetition-penalty 1.4
+    one 'c c' --temperature 1 --seed 4
+    one 'e f' --greedy --stop a --stop b --stop c
+  } >alone
+  python3 - many alone one_thread <<'END' || fail "many translations, $beams beams: $(cat many alone one_thread)"
+import json, sys
+many, *others = ([json.loads(line) for line in open(name)] for name in sys.argv[1:])
+assert [one["id"] for one in many] == ["first", 2, 3, 4, 5], many
+for lines in others:
+    assert len(lines) == 5, lines
+    for one, other in zip(many, lines):
+        assert all(one[key] == other[key] for key in ("text", "tokens", "finish")), (one, other)
+        assert abs(one["log_probability"] - other["log_probability"]) < 1e-4, (one, other)
+END
+done
+bart_refused() { # WORDS LINE: the line is refused, and named.
+  echo '{"prompt": "a"}' >wrong.jsonl
+  echo "$2" >>wrong.jsonl
+  if bart --input wrong.jsonl >out 2>errors; then fail "took $2"; fi
+  grep -qF -- "$1" errors && grep -qF 'wrong.jsonl (line 2)' errors && [[ ! -s out ]] || fail "expected '$1', got '$(cat out errors)'"
+}
+bart_refused 'at most the 16 ids that the model reads' '{"prompt": "a b c d e f g h a b c d e f g h"}'
+bart_refused 'at most 16, the positions of the model' '{"prompt": "a", "length": 17}'
+bart_refused 'at least 1 of a search' '{"prompt": "a", "length": 0}'
+bart_refused 'has no chat template' '{"messages": [{"role": "user", "content": "a"}]}'
+
+# A line that fails is named, by every command, and the others go on. Here eleven ids may stand once each.
+echo '{"eos_token_id": 1, "decoder_start_token_id": 1, "num_beams": 2, "no_repeat_ngram_size": 1, "suppress_tokens": [1]}' >bart/generation_config.json
+printf 'a\na b c d e\nb c\n' >failing
+if "$fovea" translate --model bart --input failing --max-length-factor 0.4 >out 2>errors; then fail "took a line that fails"; fi
+grep -q '^fovea: line 2: .*at step 12' errors && grep -q '1 of 3 lines failed' errors || fail "$(cat errors)"
+[[ $(wc -l <out) == 3 && -z $(sed -n 2p out) && -n $(sed -n 1p out) && -n $(sed -n 3p out) ]] || fail "lines: $(cat out)"
+if "$fovea" summarize --model bart --input failing --max-new-tokens 12 --json >out 2>errors; then fail "took lines that fail"; fi
+python3 -c 'import json; assert [("error" in json.loads(line)) for line in open("out")] == [True] * 3' || fail "$(cat out)"
+printf '%s\n' '{"prompt": "a", "length": 5}' '{"prompt": "a", "length": 12}' >two.jsonl
+bart --input two.jsonl --greedy >out
+python3 - out <<'END' || fail "$(cat out)"
+import json, sys
+one, two = (json.loads(line) for line in open(sys.argv[1]))
+assert one["finish"] == "length" and one["tokens"] == 5 and two["finish"] == "failed" and "step 12" in two["error"], (one, two)
+END
+
+# do_sample of the folder draws translations too, and the command line may say otherwise.
+echo '{"eos_token_id": 1, "decoder_start_token_id": 1, "num_beams": 2, "do_sample": true, "max_new_tokens": 9}' >bart/generation_config.json
+printf 'a b\n' >line
+texts() { "$fovea" translate --model bart --input line "$@" 2>errors; }
+[[ $(for seed in 1 2 3 4 5 6; do texts --seed $seed; done | sort -u | wc -l) -ge 3 ]] || fail "do_sample of a translator draws nothing"
+[[ ! -s errors ]] || fail "$(cat errors)"
+for seed in 3 4; do
+  [[ $(texts --seed $seed) == "$(bart 'a b' --seed $seed --cpu-threads 1)" ]] || fail "translate and generate draw differently"
+done
+[[ $(texts --temperature 0) == "$(bart 'a b' --greedy --cpu-threads 1)" ]] || fail "a search in place of a draw"
+if texts --temperature 0 --seed 3; then fail "took a seed of nothing"; fi
+grep -q -- "'--seed': expected a temperature above 0, or a folder with do_sample" errors || fail "$(cat errors)"

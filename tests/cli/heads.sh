@@ -127,6 +127,44 @@ assert abs(same[0] - same[1]) < 1e-6, lines
 ' || fail rank
 [[ $(run rank $sequence --query a --top-k 2 b c d | wc -l) == 2 ]] || fail "--top-k of rank"
 
+# Translators with a head read a text twice, and give the row of its end.
+bart() { # bart CLASS [KEYS]: a tiny BART of that class, whose tokenizer ends texts and pairs with </s>.
+  mkdir -p "$1"
+  cat >"$1/tokenizer.json" <<'END'
+{"version": "1.0", "truncation": null, "padding": null, "added_tokens": [], "normalizer": null,
+ "pre_tokenizer": {"type": "WhitespaceSplit"},
+ "post_processor": {"type": "TemplateProcessing",
+   "single": [{"Sequence": {"id": "A", "type_id": 0}}, {"SpecialToken": {"id": "</s>", "type_id": 0}}],
+   "pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"SpecialToken": {"id": "</s>", "type_id": 0}},
+            {"Sequence": {"id": "B", "type_id": 0}}, {"SpecialToken": {"id": "</s>", "type_id": 0}}],
+   "special_tokens": {"</s>": {"id": "</s>", "ids": [1], "tokens": ["</s>"]}}},
+ "decoder": null,
+ "model": {"type": "WordLevel", "unk_token": "?", "vocab": {"<pad>": 0, "</s>": 1, "?": 2, "the": 3, "cat": 4, "sat": 5}}}
+END
+  cat >"$1/config.json" <<END
+{"model_type": "bart", "architectures": ["$1"], "vocab_size": 6, "d_model": 8, "encoder_layers": 1, "decoder_layers": 1,
+ "encoder_attention_heads": 2, "decoder_attention_heads": 2, "encoder_ffn_dim": 12, "decoder_ffn_dim": 12,
+ "max_position_embeddings": 20, "pad_token_id": 0, "eos_token_id": 1, "decoder_start_token_id": 1${2:+, $2}}
+END
+  "$(dirname "$fovea")/tests/family_model" "$1"
+}
+bart BartForSequenceClassification '"id2label": {"0": "bad", "1": "good"}'
+bart BartForQuestionAnswering
+printf 'the cat sat\ncat\n' >two
+run classify BartForSequenceClassification --json --input two >together
+while IFS= read -r line; do run classify BartForSequenceClassification --json "$line"; done <two >alone
+diff <(sed -E 's/(0\.[0-9]{3})[0-9]*/\1/g' together) <(sed -E 's/(0\.[0-9]{3})[0-9]*/\1/g' alone) || fail "classify by BART"
+[[ $(run answer BartForQuestionAnswering --question 'the cat' 'the cat sat' | wc -l) == 1 ]] || fail "answer by BART"
+"$fovea" inspect --model BartForSequenceClassification --source 'the cat' --json | grep -q '"encoder.self layer 1"' || fail "inspect of BART"
+refused 'has a head for labels of texts' run answer BartForSequenceClassification --question the cat
+refused 'expected a language model' "$fovea" generate --model BartForSequenceClassification --prompt-ids 3
+if run translate BartForSequenceClassification --input two >out 2>errors; then fail "translates with a head for labels"; fi
+grep -q 'expected a translator.*got BartForSequenceClassification' errors || fail "$(cat errors)"
+bart BartForSequenceClassification '"num_labels": 1'
+[[ $(run rank BartForSequenceClassification --query the 'cat sat' sat | wc -l) == 2 ]] || fail "rank by BART"
+sed -i 's/, {"SpecialToken": {"id": "<\/s>", "type_id": 0}}//' BartForSequenceClassification/tokenizer.json
+refused "argument 'text 1': expected a text that the tokenizer ends with the id 1" run classify BartForSequenceClassification 'the cat'
+
 # What is refused.
 refused 'expected a model with a head for labels of texts, got BertForMaskedLM, which has a head for masked ids' run classify $masked the
 refused 'expected a model with a head for answers' run answer $tokens --question the cat

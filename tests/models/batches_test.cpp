@@ -4,9 +4,12 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <functional>
+#include <memory>
 #include <mutex>
 
 #include "fovea/core/error.h"
+#include "fovea/core/executor.h"
 
 namespace fovea::models {
 namespace {
@@ -32,6 +35,30 @@ TEST(Batches, HoldEachTextOnceAmongTextsOfItsLength) {
     EXPECT_EQ(all, (std::vector<std::size_t>{0, 2, 3, 4, 5, 7, 8}));
     std::ranges::sort(ranges);
     for (std::size_t i = 1; i < ranges.size(); ++i) EXPECT_LE(ranges[i - 1].second, ranges[i].first);
+  }
+}
+
+// As many batches as threads, and no more than the texts and the size ask for.
+TEST(Batches, LeaveNoThreadWithoutOne) {
+  struct Case {
+    int threads;
+    std::size_t texts;
+    std::int64_t size;
+    std::vector<std::size_t> batches;  // the longest texts first
+  };
+  for (const Case& c : {Case{1, 8, 32, {8}}, Case{4, 8, 32, {2, 2, 2, 2}}, Case{4, 3, 32, {1, 1, 1}},
+                        Case{2, 9, 32, {5, 4}}, Case{2, 9, 3, {3, 3, 3}}, Case{4, 1, 32, {1}}}) {
+    const std::unique_ptr<Executor> pool = make_thread_pool(c.threads);
+    set_default_executor(pool.get());
+    std::mutex mutex;
+    std::vector<std::size_t> sizes;
+    for_batches(std::vector<std::int64_t>(c.texts, 5), c.size, [&](std::span<const std::size_t> texts) {
+      const std::lock_guard lock(mutex);
+      sizes.push_back(texts.size());
+    });
+    set_default_executor(nullptr);
+    std::ranges::sort(sizes, std::greater());
+    EXPECT_EQ(sizes, c.batches) << c.threads << " threads, " << c.texts << " texts";
   }
 }
 

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <memory>
 
 #include "fovea/core/error.h"
 #include "fovea/models/transformer.h"
@@ -186,14 +187,56 @@ void all_translations(SequenceToSequence& model, const Ids& source, Ids& ids, st
   }
 }
 
-TEST(BeamSearch, FindsTheBestTranslationInABatch) {
-  const auto model = make_transformer(
+std::unique_ptr<SequenceToSequence> tiny_translator() {
+  auto model = make_transformer(
       {.vocabulary = 6, .dim = 8, .feed_forward = 12, .heads = 2, .encoder_layers = 1, .decoder_layers = 2},
       7);
   for (const nn::Parameter& parameter : model->parameters().all()) {
     float* x = const_cast<float*>(parameter.value.data<float>());
     std::transform(x, x + parameter.value.count(), x, [](float value) { return 2.0f * value; });
   }
+  return model;
+}
+
+// Sources with options of their own, of which one has no id left at its fourth step. The others are as alone.
+TEST(BeamSearch, ASourceThatFailsLeavesTheOthers) {
+  const auto model = tiny_translator();
+  std::vector<BeamRequest> requests{{{4, 5, 1, 3}, {.beams = 2, .length = 7}},
+                                    {{5, 3}, {.beams = 3, .length = 5}},
+                                    {{1, 1, 4, 4, 5, 3}, {.beams = 1, .length = 9, .stop = {3}}}};
+  requests[1].options.rules = {.no_repeat_ngram = 1, .suppress = {1, 4}};
+  std::vector<int> calls(3), errors(3);
+  std::vector<std::vector<BeamText>> found(3);
+  beam_search(*model, requests, {.id = 2},
+              [&](std::size_t number, std::vector<BeamText> texts, const std::exception_ptr& error) {
+                ++calls[number];
+                errors[number] += error ? 1 : 0;
+                found[number] = std::move(texts);
+              });
+  EXPECT_EQ(calls, (std::vector<int>{1, 1, 1}));
+  EXPECT_EQ(errors, (std::vector<int>{0, 1, 0}));
+  EXPECT_TRUE(found[1].empty());
+  for (const std::size_t i : {0, 2}) {
+    std::vector<BeamText> alone;
+    beam_search(*model, std::span(&requests[i], 1), {.id = 2},
+                [&](std::size_t, std::vector<BeamText> texts, const std::exception_ptr&) {
+                  alone = std::move(texts);
+                });
+    ASSERT_EQ(found[i].size(), alone.size());
+    for (std::size_t n = 0; n < alone.size(); ++n) {
+      EXPECT_EQ(found[i][n].ids, alone[n].ids);
+      EXPECT_NEAR(found[i][n].log_probability, alone[n].log_probability, 1e-4);
+      EXPECT_EQ(found[i][n].alignment.size(), alone[n].ids.size());
+      EXPECT_EQ(found[i][n].alignment[0].size(), requests[i].prompt.size());
+    }
+  }
+  // With one result for all, the failure is thrown.
+  const TranslatorBeams options{.search = requests[1].options, .start = 2};
+  EXPECT_THROW(beam_search(*model, {{4, 3}, {5, 3}}, options), InvalidArgument);
+}
+
+TEST(BeamSearch, FindsTheBestTranslationInABatch) {
+  const auto model = tiny_translator();
   const std::vector<Ids> sources{{4, 5, 1, 3}, {5, 3}, {1, 1, 4, 4, 5, 3}};
   TranslatorBeams options{
       .search = {.beams = 36, .length = 3, .early_stopping = EarlyStopping::never, .stop = {3}}, .start = 2};

@@ -8,7 +8,10 @@ import sys
 
 import families_oracle
 import oracle_main
-from families_oracle import DECODERS, ENCODERS, TRANSLATORS
+from families_oracle import DECODERS, ENCODERS, SIDES, T5, TRANSLATORS
+
+TRANSLATORS_WITH_HEADS = [("Bart", "BartForSequenceClassification", SIDES), ("MBart", "MBartForQuestionAnswering", SIDES),
+                          ("T5", "T5ForSequenceClassification", T5), ("T5", "T5ForQuestionAnswering", T5)]
 
 
 class Oracle(families_oracle.Oracle):
@@ -79,7 +82,7 @@ class Oracle(families_oracle.Oracle):
 
 
 def cases():
-    classes = {case[1]: case for case in [*DECODERS, *ENCODERS, *TRANSLATORS]}.values()  # one for each class
+    classes = {case[1]: case for case in [*DECODERS, *ENCODERS, *TRANSLATORS, *TRANSLATORS_WITH_HEADS]}.values()  # one for each class
     for seed, (family, name, config) in enumerate(classes):
         yield families_oracle.describe(name, config), Oracle, "check_folder", (family, name, config, seed)
     for kind in ("translator", "language model"):

@@ -137,6 +137,7 @@ TRANSLATORS = [
     ("Marian", "MarianMTModel", dict(SIDES, scale_embedding=True, activation_function="swish")),
     ("Marian", "MarianMTModel", dict(SIDES, decoder_vocab_size=VOCABULARY, tie_word_embeddings=True)),
 ]
+ENCODERS += [("T5", "T5EncoderModel", T5), ("MT5", "MT5EncoderModel", dict(T5, feed_forward_proj="relu", d_kv=12))]
 
 
 ABSENT = object()
@@ -383,7 +384,8 @@ class Oracle:
         _, folder = self.make(family, name, config, seed)
         path = folder / "config.json"
         good = json.loads(path.read_text())
-        start = good.get("decoder_start_token_id", 0) if good.get("is_encoder_decoder") else None
+        reads_targets = good.get("is_encoder_decoder") and not name.endswith(("ForSequenceClassification", "ForQuestionAnswering"))
+        start = good.get("decoder_start_token_id", 0) if reads_targets else None
         refused = same = 0
         what = "--hidden" if name.endswith("Model") and name not in HEADS else "--logits"
         for key in good:

@@ -202,7 +202,10 @@ TEST_P(Families, AreWrittenAndReadToTheSameBytes) {
 
 // The heads of a family, for labels and answers: their tensors, their numbers, and what is said of them.
 TEST_P(Families, HaveHeadsThatAreWrittenAndRead) {
-  const std::vector<std::vector<std::int32_t>> texts{{3, 7, 4, 10, 5}, {9}, {6, 6, 3, 1, 1}};
+  std::vector<std::vector<std::int32_t>> texts{{3, 7, 4, 10, 5}, {9}, {6, 6, 3, 1, 1}};
+  if (config_is_translator(tiny_config(GetParam()))) {
+    for (std::vector<std::int32_t>& ids : texts) ids.push_back(2);  // the end, whose row the labels read
+  }
   std::set<std::string> heads;
   for (const ClassRow& row : find_family(GetParam())->classes) {
     if (row.head != FamilyHead::sequence_labels && row.head != FamilyHead::token_labels &&
@@ -211,6 +214,7 @@ TEST_P(Families, HaveHeadsThatAreWrittenAndRead) {
     SCOPED_TRACE(row.name);
     json config = tiny_config(GetParam());
     config["architectures"] = {row.name};
+    config["decoder_start_token_id"] = 4;  // of translators
     if (row.head != FamilyHead::answer) config["id2label"] = {{"0", "a"}, {"1", "b"}, {"2", "c"}};
     write(config);
     EXPECT_EQ(loaded(folder), "");
@@ -545,6 +549,82 @@ TEST(FamilyConfigs, OldKeysMeanWhatNewOnesMean) {
   same(tiny_config("gemma"), {{"hidden_act", "gelu"}, {"hidden_activation", nullptr}},
        {{"hidden_act", "gelu_pytorch_tanh"}});
   same(tiny_config("gpt2"), {{"n_ctx", 1024}, {"n_inner", nullptr}}, {{"n_inner", 32}});
+}
+
+// The decoder of a translator with a head reads the text moved by one id, and labels are those of the last
+// end.
+TEST_P(Families, LabelsOfTranslatorsAreThoseOfTheLastEnd) {
+  json config = tiny_config(GetParam());
+  if (!config_is_translator(config) || GetParam() == "marian") return;  // no translator with a head
+  const std::string name = GetParam() == "mbart"  ? "MBart"
+                           : GetParam() == "bart" ? "Bart"
+                           : GetParam() == "t5"   ? "T5"
+                                                  : "MT5";
+  config["architectures"] = {name + "ForSequenceClassification"};
+  config["decoder_start_token_id"] = 4;
+  write(config);
+  TextEncoder model = ModelFolder(folder).text_encoder();
+  const auto logits = [&](const std::vector<std::int32_t>& ids) {
+    const Tensor row = model.logits({&ids, 1});
+    return std::vector<float>(row.data<float>(), row.data<float>() + row.count());
+  };
+  // The rows are those of the translator with the same weights, whose decoder is given the moved text.
+  const std::vector<std::int32_t> ids{3, 2, 7, 2, 5};
+  FamilyConfig same = read_family(config.dump()).config;
+  same.head = FamilyHead::none;
+  same.scale_output = false;
+  const std::int32_t first = GetParam() == "mbart" ? 5 : 4;
+  const Batch batch{.size = 1,
+                    .source_len = 5,
+                    .target_len = 5,
+                    .source = ids,
+                    .source_lengths = {5},
+                    .target_input = {first, 3, 2, 7, 2},
+                    .target_lengths = {5}};
+  nn::Context context;
+  TranslatorSpec spec = translator_spec(same);
+  spec.bias = nn::Linear::Bias::without;
+  const Tensor expected = make_translator(spec, drawn)->hidden(context, batch, nullptr, nullptr).value();
+  const nn::Var hidden = model.hidden(context, {&ids, 1});
+  ASSERT_EQ(hidden.value().count(), expected.count());
+  for (std::int64_t i = 0; i < expected.count(); ++i)
+    EXPECT_NEAR(hidden.value().data<float>()[i], expected.data<float>()[i], 1e-5);
+  const Tensor at_end = model.logits(slice(hidden, 1, 3, 1));
+  EXPECT_EQ(logits(ids), std::vector<float>(at_end.data<float>(), at_end.data<float>() + at_end.count()));
+  const std::vector<std::int32_t> endless{3, 7, 5};
+  EXPECT_THROW(model.logits({&endless, 1}), InvalidArgument);
+  // mBART begins with the last id that is no padding, the others with the config's.
+  const bool by_last = GetParam() == "mbart";
+  const std::vector<float> before = logits({3, 7, 2, 5});
+  config["decoder_start_token_id"] = 6;
+  write_config(config);
+  model = ModelFolder(folder).text_encoder();
+  EXPECT_EQ(logits({3, 7, 2, 5}) == before, by_last);
+  const auto refused = [&](const char* key, const json& value) {
+    json with = config;
+    with[key] = value;
+    EXPECT_EQ(refusal(with).find(key) != std::string::npos, !by_last || key == std::string("eos_token_id"))
+        << value << refusal(with);
+  };
+  refused("decoder_start_token_id", 11);
+  refused("decoder_start_token_id", nullptr);
+  refused("eos_token_id", json::array());
+}
+
+// Without its decoder.
+TEST(FamilyConfigs, T5sEncoderAloneIsAnEncoder) {
+  for (const char* type : {"t5", "mt5"}) {
+    json config = tiny_config(type);
+    config["architectures"] = {std::string(type) == "t5" ? "T5EncoderModel" : "MT5EncoderModel"};
+    for (const bool said : {false, true}) {
+      config["is_encoder_decoder"] = said;
+      EXPECT_EQ(refusal(config), "");
+      EXPECT_EQ(family_kind(config.dump()), FamilyKind::encoder);
+    }
+    const TextEncoderSpec spec = text_encoder_spec(read_family(config.dump()).config);
+    EXPECT_FALSE(spec.decoder);
+    EXPECT_FALSE(spec.head);
+  }
 }
 
 TEST(FamilyConfigs, LabelsHaveNamesAndAFunctionForTheirScores) {

@@ -10,7 +10,7 @@ import sys
 import families_oracle
 import oracle_main
 import texts_oracle
-from families_oracle import BERT, DISTIL, GPT2, GROUPED, HYBRID, MODERN, ROBERTA
+from families_oracle import BERT, DISTIL, GPT2, GROUPED, HYBRID, MODERN, ROBERTA, SIDES, T5
 
 LABELS = {"id2label": {0: "O", 1: "B-PER", 2: "I-PER", 3: "LOC"}, "label2id": {"O": 0, "B-PER": 1, "I-PER": 2, "LOC": 3}}
 SEQUENCE, TOKENS, ANSWER = "ForSequenceClassification", "ForTokenClassification", "ForQuestionAnswering"
@@ -36,7 +36,15 @@ FAMILIES = [
     ("Gemma2", dict(GROUPED, head_dim=16, sliding_window=5), (SEQUENCE, TOKENS)),
     ("Gemma3Text", dict(GROUPED, head_dim=16, sliding_window=5), (SEQUENCE,)),
     ("Qwen3_5Text", HYBRID, (SEQUENCE,)),
+    ("Bart", SIDES, (SEQUENCE, ANSWER)),
+    ("Bart", dict(SIDES, decoder_start_token_id=9, scale_embedding=True, decoder_attention_heads=2), (SEQUENCE, ANSWER)),
+    ("MBart", SIDES, (SEQUENCE, ANSWER)),
+    ("T5", T5, (SEQUENCE, ANSWER)),
+    ("T5", dict(T5, decoder_start_token_id=9, feed_forward_proj="gated-gelu", tie_word_embeddings=False), (SEQUENCE, ANSWER)),
+    ("MT5", T5, (SEQUENCE, ANSWER)),
 ]
+# Models whose decoder reads the text again. Labels are those of the row with this id.
+ENDS = {"Bart": 2, "MBart": 2, "T5": 1, "MT5": 1}
 TEXTS = ["The license of this library", "Größe, naïve — words and 123 numbers!", "one", "a longer text that goes on, and on; and on"]
 CONTEXT = " ".join(["The license of this library says what it is.", "It was written in Berlin, by Größe and others."] * 8)
 
@@ -48,12 +56,25 @@ def class_of(family, head):
 class Logits(families_oracle.Oracle):
     """The numbers of the heads, for token ids."""
 
+    end = None
+
+    def sequences(self, first):
+        sequences = super().sequences(first)
+        return sequences if self.end is None else [ids + [self.end] for ids in sequences]
+
+    def check_fields(self, family, name, config, seed):
+        self.end = ENDS.get(family)
+        super().check_fields(family, name, config, seed)
+
     def check_head(self, family, name, config, seed):
+        self.end = ENDS.get(family)
         model, folder = self.make(family, name, config, seed)
         torch, decoder = self.torch, family in ("GPT2", "Llama", "Mistral", "Qwen2", "Qwen3", "SmolLM3", "Starcoder2", "Gemma", "Gemma2", "Gemma3Text", "Qwen3_5Text")
         sequences = self.sequences(5)
         if decoder and name.endswith(SEQUENCE):  # the last id that is not padding is read
             sequences += [sequences[1] + [model.config.pad_token_id] * 3]
+        if self.end is not None:  # the last end of several is read, and padding behind it
+            sequences += [[*sequences[1], 7, 8, self.end, 9], [*sequences[0], model.config.pad_token_id]]
         logits = self.embed(folder, sequences, "--logits")
         for i, ids in enumerate(sequences):
             with torch.no_grad():
@@ -69,6 +90,16 @@ class Commands(texts_oracle.Oracle):
         tokenizer = self.tokenizer(kind)
         ids = dict(pad_token_id=tokenizer.pad_token_id, bos_token_id=None, eos_token_id=None)
         return (tokenizer, *self.make(family, family + head, tokenizer, **{**sizes, **ids, **config}))
+
+    def translators(self, head):
+        """Translators with a head, and their tokenizer, which ends each text with an id."""
+        tokenizer = self.tokenizer("pieces")
+        ids = dict(pad_token_id=tokenizer.pad_token_id, eos_token_id=tokenizer.eos_token_id)
+        sides = dict(d_model=32, encoder_layers=2, decoder_layers=2, encoder_attention_heads=4, decoder_attention_heads=4, encoder_ffn_dim=40,
+                     decoder_ffn_dim=40, max_position_embeddings=200, init_std=0.2, decoder_start_token_id=ids["eos_token_id"], **ids)
+        t5 = dict(d_model=32, d_kv=8, d_ff=56, num_layers=2, num_heads=4, decoder_start_token_id=ids["pad_token_id"], **ids)
+        for family, sizes in (("Bart", sides), ("MBart", sides), ("T5", t5)):
+            yield family, tokenizer, *self.make(family, family + head, tokenizer, **sizes, **({} if head == ANSWER else LABELS))
 
     def lines(self, command, folder, *arguments):
         return [json.loads(line) for line in self.run(command, "--model", folder, "--json", *arguments).splitlines()]
@@ -92,6 +123,14 @@ class Commands(texts_oracle.Oracle):
         assert "at most the 200 ids" in self.run("classify", "--model", folder, long, fails=True)
         cut = self.lines("classify", folder, "--truncate", long)[0]["labels"][0]["score"]
         self.same_scores("a text that is cut", [cut], [pipeline(long, truncation=True, max_length=200)[0]["score"]])
+
+        for family, tokenizer, model, folder in self.translators(SEQUENCE):
+            for text, mine in zip(TEXTS, self.lines("classify", folder, "--input", self.texts_file(TEXTS), "--top-k", 0)):
+                with self.torch.no_grad():
+                    theirs = model(input_ids=tokenizer(text, return_tensors="pt").input_ids).logits[0].softmax(-1)
+                order = theirs.argsort(descending=True).tolist()
+                assert [label["label"] for label in mine["labels"]] == [LABELS["id2label"][i] for i in order], f"{family}: {mine}, there {theirs}"
+                self.same_scores(f"{family}, {text}", [label["score"] for label in mine["labels"]], theirs[order].tolist())
 
     def check_tag(self):
         for kind, family in (("words", "Bert"), ("bytes", "Roberta"), ("pieces", "XLMRoberta")):
@@ -173,10 +212,11 @@ class Commands(texts_oracle.Oracle):
         return max(answers.values(), key=lambda answer: answer[0])
 
     def check_answer(self):
-        for kind, family, config in (("words", "Bert", {}), ("bytes", "Llama", dict(num_key_value_heads=2)), ("words", "ModernBert", {})):
-            tokenizer, model, folder = self.folder_of(family, ANSWER, kind, **config)
+        models = [(family, *self.folder_of(family, ANSWER, kind, **config)) for kind, family, config in
+                  (("words", "Bert", {}), ("bytes", "Llama", dict(num_key_value_heads=2)), ("words", "ModernBert", {}))]
+        for family, tokenizer, model, folder in [*models, *self.translators(ANSWER)]:
             contexts = ["It is MIT.", TEXTS[1], CONTEXT]
-            most = min(384, 200)
+            most = 384 if family == "T5" else 200  # its positions have no end
             for context, mine in zip(contexts, self.lines("answer", folder, "--question", "What is the license?", *contexts)):
                 score, (begin, end) = self.best_answer(tokenizer, model, "What is the license?", context, most, min(most // 2, 128))
                 best = mine["answers"][0]
@@ -190,7 +230,7 @@ def cases():
         for head in heads:
             named = dict(config, **({} if head == ANSWER else LABELS))
             yield families_oracle.describe(family + head, config), Logits, "check_head", (family, family + head, named, 100 * number + len(head))
-            if family in ("Bert", "ModernBert", "Llama") and number != 7:
+            if (family in ("Bert", "ModernBert", "Llama") and number != 7) or (family in ENDS and config in (SIDES, T5)):
                 yield f"every field of {family}{head}", Logits, "check_fields", (family, family + head, named, 100 * number + len(head) + 1)
     for name in ("classify", "tag", "fill", "rank", "answer"):
         yield f"fovea {name}", Commands, "check_" + name, ()

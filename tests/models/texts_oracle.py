@@ -108,6 +108,7 @@ class Oracle:
         self.check_weights_over_tokens(model, folder, tokenizer)
         self.check_beams(model, folder, tokenizer)
         self.check_beams_of_many(model, folder, tokenizer)
+        self.check_drawn_beams(model, folder, tokenizer)
         self.check_stops(model, folder, tokenizer)
         said = json.loads(self.run("show", folder, "--json"))["tokenizer"]
         assert said["type"] == "BPE" and said["size"] == len(tokenizer), said
@@ -165,6 +166,34 @@ class Oracle:
                     expected = [int(one) for one in model.generate(ids, generation_config=config)[0, ids.shape[1]:]]
                 ours = json.loads(self.run("generate", "--model", folder, text, "--json"))["ids"]
                 assert ours == expected, f"greedily without {rule}, {text!r}: {ours}, there {expected}"
+        (folder / "generation_config.json").unlink()
+
+    def check_drawn_beams(self, model, folder, tokenizer):
+        """num_beams with do_sample: the same texts with the same frequencies, which draws with other random numbers can show. Each difference
+        of two frequencies is normal of mean 0; 5 standard deviations are missed by one of two million right ones."""
+        torch, count, text = self.torch, 4000, TEXTS[2]
+        prompts = self.folder / "drawn.jsonl"
+        for beams, length, temperature, cuts in ((2, 2, 1.0, dict(top_k=3)), (3, 3, 0.7, dict(top_k=4, top_p=0.8)), (2, 3, 1.3, dict(top_k=5, min_p=0.3))):
+            config = self.transformers.GenerationConfig(eos_token_id=2, pad_token_id=0, num_beams=beams, do_sample=True, temperature=temperature, **cuts)
+            config.save_pretrained(folder)
+            prompts.write_text("".join(json.dumps({"prompt": text, "length": length, "seed": seed}) + "\n" for seed in range(1, count + 1)))
+            ours = {}
+            for line in self.run("generate", "--model", folder, "--input", prompts).splitlines():
+                answer = json.loads(line)["text"]
+                ours[answer] = ours.get(answer, 0) + 1
+            torch.manual_seed(5)
+            ids = tokenizer(text, return_tensors="pt").input_ids
+            with torch.no_grad():
+                written = model.generate(ids.repeat(count, 1), generation_config=config, max_new_tokens=length)
+            theirs = {}
+            for row in written:
+                answer = tokenizer.decode(row, skip_special_tokens=True)[len(text):]
+                theirs[answer] = theirs.get(answer, 0) + 1
+            assert len(theirs) > 3, f"only {len(theirs)} texts"
+            for answer in ours.keys() | theirs.keys():
+                mine, other = ours.get(answer, 0), theirs.get(answer, 0)
+                share = (mine + other) / (2 * count)
+                assert abs(mine - other) <= 5 * (2 * count * share * (1 - share)) ** 0.5 + 1, f"{answer!r} of {beams} beams: {mine} times, there {other}"
         (folder / "generation_config.json").unlink()
 
     def check_stops(self, model, folder, tokenizer):
@@ -229,6 +258,10 @@ class Oracle:
             ours = [json.loads(line)["texts"] for command in ("summarize", "translate") for line in
                     self.run(command, "--model", folder, "--input", given, "--json", "--mini-batch", 3, "--n-best", best).splitlines()]
             assert ours[: len(texts)] == ours[len(texts):], f"{name}: translate and summarize differ"
+            prompts = self.folder / "sources.jsonl"
+            prompts.write_text("".join(json.dumps({"prompt": text}) + "\n" for text in texts))
+            many = [json.loads(line) for line in self.run("generate", "--model", folder, "--input", prompts).splitlines()]
+            assert [one["text"] for one in many] == [mine[0]["text"] for mine in ours[: len(texts)]], f"{name}: generate --input and translate differ"
             for text, mine in zip(texts, ours):
                 ids = tokenizer(text, return_tensors="pt").input_ids
                 with torch.no_grad():

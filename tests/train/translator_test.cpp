@@ -76,6 +76,14 @@ TEST(Translator, TheSameForAnyNumberOfThreads) {
       expect_equal(one, many);
       EXPECT_EQ(one_stats.tokens, many_stats.tokens);
       EXPECT_EQ(one_stats.steps, many_stats.steps);
+      {  // Fewer batches than threads are cut smaller.
+        const Threads threads(5);
+        const auto cut = translator.translate(text, options, 100);
+        for (std::size_t i = 0; i < text.size(); ++i) {
+          EXPECT_EQ(cut[i][0].text, one[i][0].text);
+          EXPECT_NEAR(cut[i][0].score, one[i][0].score, 1e-5);
+        }
+      }
       EXPECT_EQ(one[0].size(), 1u);  // an empty line
       EXPECT_EQ(one[0][0].text, "");
 

@@ -44,6 +44,7 @@ enum class FamilyHead : std::uint8_t {
 /// and norm where it has them, and one matrix.
 struct HeadLayers {
   std::optional<SentencePooling::Kind> pooling = {};  ///< the row of a sequence; nothing: all rows
+  bool at_eos = false;  ///< with Kind::last: the last row whose id is the first of FamilyConfig::eos_ids
   bool dense = false, dense_bias = true;
   /// Behind `dense`; nothing, where there is one: that of the blocks.
   std::optional<autograd::Activation> activation = {};
@@ -69,6 +70,11 @@ struct FamilyConfig {
   std::int64_t positions = 0;  ///< the longest sequence
   /// Of a translator's decoder; the sizes above are its encoder's. 0: as there.
   std::int64_t decoder_layers = 0, decoder_heads = 0, decoder_feed_forward = 0;
+  /// Of a translator with a head for labels or answers, whose decoder reads the source moved by one id: what
+  /// stands before it. mBART has the last id there that is no padding.
+  std::optional<std::int64_t> start_id = {};
+  bool starts_with_last = false;
+  bool encoder_alone = false;    ///< a translator's encoder without its decoder: T5EncoderModel
   std::int64_t token_types = 0;  ///< rows of the table of token types; 0: there is none
 
   nn::NormSpec::Kind norm = nn::NormSpec::Kind::rms;
@@ -143,8 +149,8 @@ struct FamilyReading {
 FamilyReading read_family(const std::string& text);
 /// Whether read_family knows this model_type.
 bool is_family(std::string_view model_type);
-/// How a model is run: as its kind says, but for one that reads from left to right and has another head than
-/// that of the next id. It is run as an encoder.
+/// How a model is run: as its kind says. A decoder or a translator with another head than that of the next id
+/// is run as an encoder, and so is a translator's encoder alone.
 FamilyKind runs_as(const FamilyConfig& config);
 /// runs_as of a config.json of a family; nothing for another config.
 std::optional<FamilyKind> family_kind(const std::string& text);

@@ -34,9 +34,9 @@ struct GenerationDefaults {
   /// How tokens are chosen, and how many; nothing without a generation_config.json. Without do_sample it is
   /// greedily.
   std::optional<SampleOptions> sample;
-  bool draws = false;           ///< do_sample
-  std::int64_t beams = 1;       ///< num_beams
-  double length_penalty = 1.0;  ///< of beams, as early_stopping
+  std::optional<DrawOptions> draws;  ///< with do_sample: how ids are drawn
+  std::int64_t beams = 1;            ///< num_beams
+  double length_penalty = 1.0;       ///< of beams, as early_stopping
   double repetition_penalty = 1.0;
   EarlyStopping early_stopping = EarlyStopping::off;
   TokenRules rules;  ///< also without a generation_config.json
@@ -74,7 +74,8 @@ class ModelFolder {
   std::vector<std::string> tasks() const;
   /// What the decoder of a translator reads first. Throws FileError where no file says it.
   std::int32_t decoder_start() const;
-  /// How a translator of another library searches for its texts, which are no longer than its positions.
+  /// How a translator of another library searches for its texts, or draws them with do_sample. They are no
+  /// longer than its positions.
   /// Throws FileError where no file says which id the decoder reads first, and which ends a text.
   TranslatorBeams translator_beams(const GenerationDefaults& defaults) const;
 

@@ -25,6 +25,8 @@ struct HeadSpec {
   std::optional<SentencePooling::Kind> pooling = {};
   /// With SentencePooling::Kind::last: such ids at the end of a sequence are passed over.
   std::optional<std::int64_t> pad_id = {};
+  /// With SentencePooling::Kind::last: the row is the last one that has this id.
+  std::optional<std::int64_t> row_of_id = {};
   /// Before the output matrix.
   struct Dense {
     autograd::Activation activation = autograd::Activation::gelu;
@@ -37,6 +39,14 @@ struct HeadSpec {
   nn::Linear::Bias bias = nn::Linear::Bias::with;
 };
 
+/// A decoder behind the encoder, as in BART and T5 with a head. It reads the same sequence moved by one id,
+/// and hidden states are its rows.
+struct TextDecoderSpec {
+  nn::StackSpec stack = {};  ///< every block reads a memory
+  /// What stands before the moved sequence; nothing: the last id of the sequence that is not pad_id.
+  std::optional<std::int64_t> start_id = {}, pad_id = {};
+};
+
 struct TextEncoderSpec {
   std::int64_t vocabulary = 0;
   std::int64_t token_types = 0;  ///< rows of a table of which each row of the input gets one; 0: no table
@@ -45,8 +55,10 @@ struct TextEncoderSpec {
   float embedding_factor = 1.0f;  ///< of the embeddings as the stack's input
   /// An id that is not counted, as in RoBERTa: it has the row before that of the first position.
   std::optional<std::int64_t> pad_id = {};
+  std::optional<TextDecoderSpec> decoder = {};
   std::optional<HeadSpec> head = {};
   std::string embedding_name = "embed_tokens", stack_name = "encoder";  ///< of parameters
+  std::string decoder_name = "model.decoder";
 };
 
 /// A batch is packed: the rows of all sequences, one after the other, so that no time is spent on padding.
@@ -62,12 +74,13 @@ class TextEncoder {
   /// it all are 0. Throws InvalidArgument for no sequences, an empty one, an id or a type outside its table,
   /// and a sequence that is longer than the positions. Padding inside a sequence is read like any other id.
   /// Where it has no position of its own (spec().pad_id), the ids behind it count on as if it were not there.
-  /// `weights`, as in TransformerStack::Call, needs one sequence alone.
+  /// `weights`, as in TransformerStack::Call, needs one sequence alone, and gets those of the encoder.
   nn::Var hidden(nn::Context& context, std::span<const std::vector<std::int32_t>> sequences,
                  std::span<const std::int32_t> types = {},
                  const std::function<Tensor*(std::string_view, std::size_t)>& weights = {}) const;
   /// The rows of `hidden`, which is of these sequences, that the head reads: one for each sequence
-  /// [sequences, dim], or all of them [all ids, dim]. Not recorded. Throws InvalidArgument without a head.
+  /// [sequences, dim], or all of them [all ids, dim]. Not recorded. Throws InvalidArgument without a head,
+  /// and for a sequence without the id of HeadSpec::row_of_id.
   Tensor head_rows(const nn::Var& hidden, std::span<const std::vector<std::int32_t>> sequences) const;
   /// What the head makes of rows [..., dim]: [rows, outputs]. Not recorded. Throws InvalidArgument without a
   /// head.
@@ -78,11 +91,15 @@ class TextEncoder {
 
  private:
   void check_head() const;
+  std::int64_t rows_read(std::span<const std::int32_t> ids) const;
 
   TextEncoderSpec spec_;
   std::unique_ptr<nn::ParameterSet> parameters_;
   nn::Embedding embedding_, types_;
-  nn::TransformerStack stack_;
+  nn::Var decode(nn::Context& context, std::span<const std::vector<std::int32_t>> sequences,
+                 std::span<const std::int64_t> starts, const nn::Var& encoded) const;
+
+  nn::TransformerStack stack_, decoder_;
   nn::Linear dense_;
   std::optional<nn::Norm> norm_;
   nn::Parameter *output_ = nullptr, *output_bias_ = nullptr;

@@ -183,8 +183,14 @@ GenerationDefaults defaults_of(const Generation& from) {
   if (!defaults.start_id) defaults.start_id = from.id("bos_token_id");
   defaults.not_applied = not_applied(from);
   defaults.rules = rules_of(from, defaults.stop_ids);
-  const json* draws = from.rule("do_sample");
-  defaults.draws = draws && *draws == true;
+  if (const json* draws = from.rule("do_sample"); draws && *draws == true) {
+    // Without do_sample these have no effect, and files hold any values.
+    defaults.draws = {.temperature = from.number("temperature", 0.0, kMost).value_or(1.0),
+                      // transformers draws from the best 50 where the file says nothing else.
+                      .top_k = from.count("top_k").value_or(50),
+                      .top_p = from.number("top_p", kAboveZero, 1.0).value_or(1.0),
+                      .min_p = from.number("min_p", 0.0, 1.0).value_or(0.0)};
+  }
   defaults.beams = std::max<std::int64_t>(from.count("num_beams").value_or(1), 1);
   defaults.length_penalty = from.number("length_penalty", -kMost, kMost).value_or(1.0);
   defaults.early_stopping = early_stopping_of(from);
@@ -198,12 +204,11 @@ GenerationDefaults defaults_of(const Generation& from) {
   if (!from.is_there()) return defaults;
   SampleOptions sample;
   sample.temperature = 0.0;
-  if (defaults.draws) {  // otherwise these have no effect, and files hold any values
-    sample.temperature = from.number("temperature", 0.0, kMost).value_or(1.0);
-    // transformers draws from the best 50 where the file says nothing else.
-    sample.top_k = from.count("top_k").value_or(50);
-    sample.top_p = from.number("top_p", kAboveZero, 1.0).value_or(1.0);
-    sample.min_p = from.number("min_p", 0.0, 1.0).value_or(0.0);
+  if (defaults.draws) {
+    sample.temperature = defaults.draws->temperature;
+    sample.top_k = defaults.draws->top_k;
+    sample.top_p = defaults.draws->top_p;
+    sample.min_p = defaults.draws->min_p;
   }
   sample.repetition_penalty = defaults.repetition_penalty;
   sample.length = defaults.max_new.value_or(sample.length);
@@ -254,6 +259,7 @@ TranslatorBeams ModelFolder::translator_beams(const GenerationDefaults& defaults
                   .early_stopping = defaults.early_stopping,
                   .repetition_penalty = defaults.repetition_penalty,
                   .rules = defaults.rules,
+                  .draws = defaults.draws,
                   .stop = defaults.stop_ids};
   return beams;
 }

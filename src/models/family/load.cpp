@@ -120,6 +120,7 @@ HeadSpec head_spec(const FamilyConfig& config) {
   const auto bias = [](bool with) { return with ? nn::Linear::Bias::with : nn::Linear::Bias::without; };
   const HeadLayers& layers = config.head_layers;
   HeadSpec head{.pooling = layers.pooling, .pad_id = config.pad_id, .bias = bias(layers.bias)};
+  if (layers.at_eos) head.row_of_id = config.eos_ids.at(0);
   const bool masked = config.head == FamilyHead::masked;
   head.outputs = masked                              ? config.vocabulary
                  : config.head == FamilyHead::answer ? 2
@@ -146,12 +147,23 @@ LanguageModelSpec language_model_spec(const FamilyConfig& config) {
 TextEncoderSpec text_encoder_spec(const FamilyConfig& config) {
   TextEncoderSpec spec{.vocabulary = config.vocabulary, .token_types = config.token_types};
   spec.stack = stack_of(config);
-  if (config.first_position_row > 0) spec.pad_id = config.first_position_row - 1;
+  if (config.kind == FamilyKind::encoder && config.first_position_row > 0)
+    spec.pad_id = config.first_position_row - 1;
   if (config.scale_embedding) spec.embedding_factor = std::sqrt(static_cast<float>(config.dim));
   if (config.kind == FamilyKind::decoder) {
     spec.mask = Causal{};
     spec.embedding_name = "model.embed_tokens";  // as in LanguageModel
     spec.stack_name = "model";
+  }
+  if (config.kind == FamilyKind::translator) {
+    spec.embedding_name = "model.shared";  // as in a translator
+    spec.stack_name = "model.encoder";
+    if (!config.encoder_alone) {
+      spec.decoder.emplace();
+      spec.decoder->stack = decoder_stack_of(config);
+      if (!config.starts_with_last) spec.decoder->start_id = config.start_id;
+      spec.decoder->pad_id = config.pad_id;
+    }
   }
   if (config.head != FamilyHead::none) spec.head = head_spec(config);
   return spec;

@@ -194,12 +194,26 @@ void read_class(ConfigReader& reader, const Family& family, FamilyConfig& config
   config.architecture = list->front().get<std::string>();
   if (const ClassRow* row = class_of(family, config)) {
     config.head = row->head;
+    config.encoder_alone = row->encoder_alone;
     if (const HeadRow* head = head_of(family, row->head)) config.head_layers = head->layers;
     return;
   }
   std::string names;
   for (const ClassRow& row : family.classes) names += (names.empty() ? "" : ", ") + row.name;
   reader.refuse("architectures", "a class whose head can be run: " + names, list->front());
+}
+
+// A translator with a head for labels or answers: which ids its decoder begins with, and the head reads at.
+void check_head_ids(ConfigReader& reader, const FamilyConfig& config) {
+  const bool decodes = config.kind == FamilyKind::translator && runs_as(config) == FamilyKind::encoder;
+  if (!decodes || config.encoder_alone) return;
+  if (config.head_layers.at_eos && config.eos_ids.empty())
+    reader.refuse("eos_token_id", "the id whose row the head reads", "none");
+  if (config.starts_with_last) return;
+  const std::int64_t start = config.start_id.value_or(-1);
+  if (start < 0 || start >= config.vocabulary)
+    reader.refuse("decoder_start_token_id", "the id of the vocabulary that the decoder reads first",
+                  config.start_id ? std::to_string(start) : "none");
 }
 
 // Sizes that follow from others, and what they must have in common.
@@ -233,6 +247,7 @@ void complete(ConfigReader& reader, FamilyConfig& config) {
       reader.refuse("decoder_attention_heads", "a divisor of the width " + std::to_string(config.dim),
                     std::to_string(config.decoder_heads));
   }
+  check_head_ids(reader, config);
   if (config.sees.empty()) config.sees.assign(static_cast<std::size_t>(config.layers), LayerSees::all);
   if (std::count(config.sees.begin(), config.sees.end(), LayerSees::window) > 0 && !config.window)
     reader.refuse("sliding_window", "a number of rows, because there are layers with a window", "none");
@@ -296,7 +311,7 @@ bool is_family(std::string_view model_type) {
 
 FamilyKind runs_as(const FamilyConfig& config) {
   const bool next_id = config.head == FamilyHead::none || config.head == FamilyHead::language;
-  return config.kind == FamilyKind::decoder && !next_id ? FamilyKind::encoder : config.kind;
+  return next_id && !config.encoder_alone ? config.kind : FamilyKind::encoder;
 }
 
 std::optional<FamilyKind> family_kind(const std::string& text) {
@@ -341,7 +356,10 @@ FamilyReading read_family(const std::string& text) {
     FieldReader(reader, config, {key, FixedField{value}})(FixedField{value});
   };
   for (const auto& [key, value] : fixed_everywhere) require(key, value);
-  require("is_encoder_decoder", config.kind == FamilyKind::translator ? "true" : "false");
+  if (config.encoder_alone)
+    reader.find("is_encoder_decoder");  // the class decides
+  else
+    require("is_encoder_decoder", config.kind == FamilyKind::translator ? "true" : "false");
   for (const std::string& key : reader.unread()) {
     if (std::find(std::begin(without_effect), std::end(without_effect), key) == std::end(without_effect))
       reader.refuse(excerpt(key), "a key that " + config.model_type + " is known to have", object[key]);

@@ -110,6 +110,7 @@ struct ClassRow {
   std::string name;
   FamilyHead head = FamilyHead::none;
   std::string_view prefix = {};  ///< of the names of its tensors, where it is not the family's
+  bool encoder_alone = false;    ///< FamilyConfig::encoder_alone
 };
 
 /// A head that classes of a family have. Its parameters are head.dense, head.norm and head.output.

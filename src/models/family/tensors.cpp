@@ -105,15 +105,17 @@ Place place_of(const Family& family, const FamilyConfig& config, const std::stri
   const std::size_t dot = pattern.rfind('.');
   const std::string_view stem = std::string_view(pattern).substr(0, dot);
   const HeadRow* head = head_of(family, config.head);
-  for (const std::span<const TensorRule> rules :
-       {head ? std::span(head->tensors) : std::span<const TensorRule>(), std::span(family.tensors)}) {
+  const std::span<const TensorRule> of_head = head ? std::span(head->tensors) : std::span<const TensorRule>();
+  for (const std::span<const TensorRule> rules : {of_head, std::span(family.tensors)}) {
+    // Where the family's own names have no prefix, that of a class is for the model below the head.
+    const bool keeps_name = family.prefix.empty() && rules.data() == of_head.data();
     for (const TensorRule& rule : rules) {
       if (rule.only_if && !(config.*rule.only_if)) continue;
       if (rule.ours == "*") return {&rule, parameter};
       const bool whole = rule.ours == pattern;
       if (!whole && rule.ours != stem) continue;
       std::string theirs = with_number(rule.theirs, number) + (whole ? "" : pattern.substr(dot));
-      if (theirs.starts_with(family.prefix))
+      if (!keeps_name && theirs.starts_with(family.prefix))
         theirs.replace(0, family.prefix.size(), prefix_of(family, config));
       return {&rule, std::move(theirs)};
     }

@@ -13,6 +13,17 @@ using nn::NormSpec;
 using Layout = TensorRule::Layout;
 using C = FamilyConfig;
 
+// A translator's heads read the rows of its decoder, labels the one at the end of the text.
+std::vector<HeadRow> translator_heads() {
+  return {{FamilyHead::sequence_labels,
+           {.pooling = SentencePooling::Kind::last,
+            .at_eos = true,
+            .dense = true,
+            .activation = Activation::tanh},
+           {{"head.dense", "classification_head.dense"}, {"head.output", "classification_head.out_proj"}}},
+          {FamilyHead::answer, {}, {{"head.output", "qa_outputs"}}}};
+}
+
 // -- BART and its descendants, whose names are ours
 
 C bart_defaults(const char* type, std::int64_t vocabulary) {
@@ -54,6 +65,7 @@ std::vector<Field> bart_fields() {
           {"activation_function", ActivationField{&C::activation}},
           {"scale_embedding", FlagField{&C::scale_embedding}},
           {"tie_word_embeddings", FlagField{&C::tied}},
+          {"decoder_start_token_id", OptionalSizeField{&C::start_id, most_vocabulary, 0}},
           // Of the first releases, which have them beside the keys that count.
           {"num_hidden_layers", NoEffect{}},
           {"classif_dropout", NoEffect{}},
@@ -66,13 +78,19 @@ std::vector<TensorRule> bart_tensors() {
 }
 
 Family bart() {
-  return {.defaults = bart_defaults("bart", 50265),
-          .classes = {{"BartForConditionalGeneration", FamilyHead::language}, {"BartModel"}},
+  C defaults = bart_defaults("bart", 50265);
+  defaults.start_id = 2;
+  return {.defaults = defaults,
+          .classes = {{"BartForConditionalGeneration", FamilyHead::language},
+                      {"BartModel"},
+                      {"BartForSequenceClassification", FamilyHead::sequence_labels},
+                      {"BartForQuestionAnswering", FamilyHead::answer}},
           .fields = joined(bart_fields(), {{"normalize_before", FixedField{"false"}},
                                            {"normalize_embedding", FixedField{"true"}},
                                            {"add_final_layer_norm", FixedField{"false"}},
                                            {"static_position_embeddings", FixedField{"false"}}}),
           .tensors = bart_tensors(),
+          .heads = translator_heads(),
           .prefix = "model.",
           .copies = {"*.embed_tokens.weight"}};
 }
@@ -80,13 +98,18 @@ Family bart() {
 Family mbart() {
   C defaults = bart_defaults("mbart", 50265);
   defaults.norm_place = NormPlace::pre;
+  defaults.starts_with_last = true;
   return {.defaults = defaults,
-          .classes = {{"MBartForConditionalGeneration", FamilyHead::language}, {"MBartModel"}},
+          .classes = {{"MBartForConditionalGeneration", FamilyHead::language},
+                      {"MBartModel"},
+                      {"MBartForSequenceClassification", FamilyHead::sequence_labels},
+                      {"MBartForQuestionAnswering", FamilyHead::answer}},
           .fields = joined(bart_fields(), {{"normalize_before", FixedField{"true"}},
                                            {"normalize_embedding", FixedField{"true"}},
                                            {"add_final_layer_norm", FixedField{"true"}},
                                            {"static_position_embeddings", FixedField{"false"}}}),
           .tensors = bart_tensors(),
+          .heads = translator_heads(),
           .prefix = "model.",
           .copies = {"*.embed_tokens.weight"}};
 }
@@ -180,7 +203,10 @@ Family t5() {
       .defaults = defaults,
       .classes = {{"T5ForConditionalGeneration", FamilyHead::language},
                   {"T5WithLMHeadModel", FamilyHead::language},
-                  {"T5Model"}},
+                  {"T5Model"},
+                  {.name = "T5EncoderModel", .encoder_alone = true},
+                  {"T5ForSequenceClassification", FamilyHead::sequence_labels, "transformer."},
+                  {"T5ForQuestionAnswering", FamilyHead::answer}},
       .fields = {{"vocab_size", SizeField{&C::vocabulary, most_vocabulary}},
                  {"d_model", SizeField{&C::dim, most_dim}},
                  {"d_kv", SizeField{&C::head_dim, most_dim}},
@@ -193,12 +219,14 @@ Family t5() {
                  {"layer_norm_epsilon", NumberField{&C::norm_epsilon}},
                  {"feed_forward_proj", read_feed_forward},
                  {"scale_decoder_outputs", read_output_scale},
+                 {"decoder_start_token_id", OptionalSizeField{&C::start_id, most_vocabulary, 0}},
                  {"dropout_rate", NoEffect{}},
                  {"n_positions", NoEffect{}}},  // the relative bias has no end
       .tensors = {{"model.shared", "shared"}, {"lm_head", "lm_head"}},
+      .heads = translator_heads(),
       .prefix = "",
       .copies = {"*coder.embed_tokens.weight",
-                 "decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight"}};
+                 "*decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight"}};
   family.tensors = joined(
       family.tensors,
       {{"model.encoder.layers.*.self_attn.q_proj", "encoder.block.*.layer.0.SelfAttention.q"},
@@ -252,7 +280,12 @@ Family mt5() {
   defaults.heads = 6;
   defaults.gated = true;
   defaults.activation = Activation::gelu_tanh;
-  family.classes = {{"MT5ForConditionalGeneration", FamilyHead::language}, {"MT5Model"}};
+  defaults.start_id = 0;
+  family.classes = {{"MT5ForConditionalGeneration", FamilyHead::language},
+                    {"MT5Model"},
+                    {.name = "MT5EncoderModel", .encoder_alone = true},
+                    {"MT5ForSequenceClassification", FamilyHead::sequence_labels, "transformer."},
+                    {"MT5ForQuestionAnswering", FamilyHead::answer}};
   for (Field& field : family.fields) {
     if (field.key == "scale_decoder_outputs") field = {"tie_word_embeddings", pass_over_tying};
   }

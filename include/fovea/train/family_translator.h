@@ -1,0 +1,86 @@
+// A translator of another library with its tokenizer, such as T5, BART, mBART or Marian: texts in, texts and
+// alignments out, found as Hugging Face's generate finds them. The folder says how, and options change it.
+#pragma once
+
+#include <cstdint>
+#include <exception>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "fovea/models/beam_search.h"
+#include "fovea/models/model_folder.h"
+#include "fovea/train/coder.h"
+#include "fovea/train/translator.h"
+
+namespace fovea::train {
+
+/// What happens to a text with more ids than the model reads.
+enum class LongTexts : std::uint8_t {
+  refuse,  ///< nothing is translated
+  cut      ///< its first ids are read, and the id that ends it
+};
+
+/// Without a value the folder decides.
+struct FamilyTranslatorOptions {
+  std::string task = {};                   ///< of config.json's task_specific_params; "" for none
+  std::optional<std::string> prefix = {};  ///< what stands before each text
+  std::optional<std::int64_t> beams = {}, max_new = {}, min_new = {}, no_repeat_ngram = {};
+  std::optional<double> length_penalty = {};
+  /// A text gets at most this number times the ids of its source, and 10 more, where max_new says nothing.
+  std::optional<double> length_factor = {};
+  /// Above 0: ids are drawn at this temperature. 0: they are the best ones, whatever the folder says.
+  std::optional<double> temperature = {};
+  std::optional<std::uint64_t> seed = {};  ///< of draws; it is an error where nothing is drawn
+  std::int64_t n_best = 1;                 ///< texts for each source, at most as many as beams
+  std::int64_t batch = 32;                 ///< sources that are read together, at least 1
+  LongTexts long_texts = LongTexts::refuse;
+  bool alignments = false;  ///< whether translations have weights
+  autograd::WeightType weights = autograd::WeightType::f32;
+  /// Asked before each step: true ends all.
+  std::function<bool()> cancelled = {};
+};
+
+class FamilyTranslator {
+ public:
+  /// Whether the folder holds such a translator and its tokenizer: tokenizer.json, or Marian's files.
+  static bool is_in(const std::filesystem::path& folder);
+
+  /// Reads the weights and the tokenizer. Throws FileError for a folder that does not say which id the
+  /// decoder reads first and which ends a text, and for a task that it does not have. Throws InvalidArgument
+  /// for options outside their ranges and for options that contradict each other.
+  explicit FamilyTranslator(const models::ModelFolder& folder, FamilyTranslatorOptions options = {});
+
+  /// Gets the n-best texts of lines[number], best first. An empty line has one text that is empty. Weights
+  /// are over the words between blanks, and their last column has what the model gives to special ids.
+  /// `error` is what ended this line alone, such as rules that leave no id; there are no texts then.
+  using Done = std::function<void(std::size_t number, const std::vector<Translation>& texts,
+                                  const std::exception_ptr& error)>;
+  /// Calls `done` for each line, in the order of the lines. Lines are sorted by length and cut into batches,
+  /// which run side by side. What is ready is handed on before all lines are done. Ends early if `cancelled`
+  /// says so. Throws InvalidArgument for a line with more ids than the model reads, before any is translated;
+  /// the error names it by its number from 1, as "line 3".
+  void translate(const std::vector<std::string>& lines, const Done& done) const;
+
+  /// What the folder says, with the task of the options.
+  const models::GenerationDefaults& defaults() const noexcept { return defaults_; }
+
+ private:
+  std::vector<std::int32_t> encode(const std::string& line, std::size_t number) const;
+  std::vector<Translation> describe(const std::string& line,
+                                    const std::vector<models::BeamText>& texts) const;
+
+  FamilyTranslatorOptions options_;
+  models::GenerationDefaults defaults_;
+  models::TranslatorBeams beams_;
+  std::string prefix_;
+  std::int64_t positions_ = 1;
+  std::unique_ptr<models::SequenceToSequence> model_;
+  std::unique_ptr<Coder> coder_;
+};
+
+}  // namespace fovea::train

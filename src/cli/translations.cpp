@@ -1,0 +1,126 @@
+#include "cli/translations.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <exception>
+#include <nlohmann/json.hpp>
+
+#include "cli/commands.h"
+#include "cli/progress.h"
+#include "fovea/core/error.h"
+#include "fovea/inspect/terminal.h"
+
+namespace fovea::cli {
+
+train::FamilyTranslator read_family_translator(const std::string& command, const std::string& folder,
+                                               train::FamilyTranslatorOptions options) {
+  options.cancelled = [] { return stop_requested(); };
+  try {
+    train::FamilyTranslator translator(models::ModelFolder(folder), std::move(options));
+    warn_of(translator.defaults());
+    return translator;
+  } catch (const InvalidArgument& error) {
+    for (const auto& [argument, option] :
+         {std::pair{"options.n_best", "--n-best"}, {"options.seed", "--seed"}}) {
+      if (error.argument() == argument) throw InvalidArgument(command, option, error.expected(), error.got());
+    }
+    throw;
+  }
+}
+
+namespace {
+
+std::string message_of(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const std::exception& thrown) {
+    return thrown.what();
+  }
+}
+
+// A line that failed: an empty one where each line has one text, so that the others keep their places.
+void print_failure(const TextOutput& how, std::size_t number, const std::string& message, std::ostream& out) {
+  fmt::print(stderr, "fovea: line {}: {}\n", number + 1, message);
+  using nlohmann::ordered_json;
+  const ordered_json object{{"line", number + 1}, {"error", message}};
+  if (how.json)
+    out << object.dump(-1, ' ', false, ordered_json::error_handler_t::replace) << '\n';
+  else if (how.n_best == 1)
+    out << '\n';
+}
+
+}  // namespace
+
+void print_translations(const std::string& command, const train::FamilyTranslator& translator,
+                        const std::vector<std::string>& lines, const TextOutput& how, std::ostream& out) {
+  CountProgress progress(command, "lines");
+  std::size_t failed = 0;
+  try {
+    translator.translate(lines, [&](std::size_t number, const std::vector<train::Translation>& texts,
+                                    const std::exception_ptr& error) {
+      progress.clear();
+      if (error) ++failed;
+      if (error)
+        print_failure(how, number, message_of(error), out);
+      else
+        print_texts(how, number, texts, out);
+      out.flush();
+      progress.show(static_cast<std::int64_t>(number) + 1, std::ssize(lines));
+    });
+  } catch (const InvalidArgument& error) {
+    if (error.function() != "FamilyTranslator") throw;
+    throw InvalidArgument(command, error.argument(), error.expected(), error.got());
+  }
+  if (failed > 0 && !stop_requested())
+    throw Error(
+        fmt::format("{} of {} lines failed, as said above; the others are written", failed, lines.size()));
+}
+
+std::string alignment_text(const train::Translation& translation, bool hard) {
+  const text::AlignmentWeights& weights = translation.weights;
+  if (weights.weights.empty()) return {};
+  if (hard) return text::to_pharaoh(train::hard_alignment(translation));
+  std::string result;
+  for (std::size_t row = 0; row < weights.target_len; ++row) {
+    if (row > 0) result += ' ';
+    for (std::size_t column = 0; column < weights.source_len; ++column) {
+      result += fmt::format("{}{:.4f}", column > 0 ? "," : "", weights.at(row, column));
+    }
+  }
+  return result;
+}
+
+namespace {
+
+void print_json(const TextOutput& how, std::size_t number, const std::vector<train::Translation>& texts,
+                std::ostream& out) {
+  using nlohmann::ordered_json;
+  ordered_json list = ordered_json::array();
+  for (const train::Translation& t : texts) {
+    list.push_back({{"text", t.text}, {"score", t.score}, {"log_probability", t.log_probability}});
+    if (!how.alignment.empty()) list.back()["alignment"] = alignment_text(t, how.alignment == "hard");
+  }
+  const ordered_json object{{"line", number + 1}, {"texts", list}};
+  out << object.dump(-1, ' ', false, ordered_json::error_handler_t::replace) << '\n';
+}
+
+}  // namespace
+
+void print_texts(const TextOutput& how, std::size_t number, const std::vector<train::Translation>& texts,
+                 std::ostream& out) {
+  if (how.json) return print_json(how, number, texts, out);
+  for (const train::Translation& t : texts) {
+    // A line stays a line, whatever the model writes.
+    std::string text = t.text;
+    std::ranges::replace_if(
+        text, [](char c) { return c == '\n' || c == '\r'; }, ' ');
+    out << (how.n_best > 1 ? fmt::format("{} ||| {} ||| {:.4f}", number, text, t.score) : text);
+    if (!how.alignment.empty()) out << " ||| " << alignment_text(t, how.alignment == "hard");
+    out << '\n';
+    if (how.show && t.weights.target_len > 0)
+      out << inspect::draw_terminal({t.target_words, t.source_words, t.weights.weights}) << '\n';
+  }
+}
+
+}  // namespace fovea::cli

@@ -1,0 +1,154 @@
+#include "fovea/train/family_translator.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "fovea/core/error.h"
+#include "fovea/text/marian_tokenizer.h"
+#include "fovea/text/tokenizer_json.h"
+
+namespace fovea::train {
+namespace {
+
+using Ids = std::vector<std::int32_t>;
+
+// Weights over words: of each target word the mean of its ids, of each source word the sum.
+text::AlignmentWeights word_weights(const std::vector<std::vector<float>>& alignment, const Words& source,
+                                    const Words& target) {
+  const auto special = static_cast<std::int32_t>(source.labels.size());
+  text::AlignmentWeights words{target.labels.size(), source.labels.size() + 1, {}};
+  words.weights.assign(words.target_len * words.source_len, 0.0f);
+  std::vector<float> counts(words.target_len);
+  for (std::size_t row = 0; row < target.word_of.size(); ++row) {
+    if (target.word_of[row] < 0) continue;
+    const auto of = static_cast<std::size_t>(target.word_of[row]);
+    ++counts[of];
+    for (std::size_t column = 0; column < alignment[row].size(); ++column) {
+      const std::int32_t word = column < source.word_of.size() ? source.word_of[column] : -1;
+      words.weights[of * words.source_len + static_cast<std::size_t>(word < 0 ? special : word)] +=
+          alignment[row][column];
+    }
+  }
+  for (std::size_t i = 0; i < words.weights.size(); ++i)
+    words.weights[i] /= std::max(counts[i / words.source_len], 1.0f);
+  return words;
+}
+
+// A search's ids end with a stop id, unless its length ended it.
+std::span<const std::int32_t> without_stop(const Ids& ids, const Ids& stops) {
+  const bool stopped = !ids.empty() && std::ranges::find(stops, ids.back()) != stops.end();
+  return std::span(ids).first(ids.size() - (stopped ? 1 : 0));
+}
+
+// The folder's way to write, changed by the options.
+models::TranslatorBeams beams_of(const FamilyTranslatorOptions& o, const models::ModelFolder& folder,
+                                 const models::GenerationDefaults& defaults, std::int64_t positions) {
+  const auto refuse = [](const char* option, const std::string& expected, std::int64_t got) {
+    throw InvalidArgument("FamilyTranslator", std::string("options.") + option, expected,
+                          std::to_string(got));
+  };
+  if (o.n_best < 1) refuse("n_best", "at least 1", o.n_best);
+  if (o.batch < 1) refuse("batch", "at least 1", o.batch);
+  models::TranslatorBeams beams = folder.translator_beams(defaults);
+  models::BeamOptions& search = beams.search;
+  search.beams = o.beams.value_or(std::max(search.beams, o.n_best));
+  search.length_penalty = o.length_penalty.value_or(search.length_penalty);
+  search.cancelled = o.cancelled;
+  if (o.no_repeat_ngram) search.rules.no_repeat_ngram = *o.no_repeat_ngram;
+  if (o.min_new) {
+    search.rules.min_new = *o.min_new;
+    search.rules.min_length = 0;
+  }
+  if (o.temperature) {
+    if (!search.draws) search.draws.emplace();
+    search.draws->temperature = *o.temperature;
+    if (*o.temperature == 0.0) search.draws.reset();
+  }
+  if (o.seed) {
+    if (!search.draws)
+      refuse("seed", "a temperature above 0, or a folder with do_sample", static_cast<std::int64_t>(*o.seed));
+    search.draws->seed = *o.seed;
+  }
+  if (o.n_best > search.beams)
+    refuse("n_best", "at most the number of beams, " + std::to_string(search.beams), o.n_best);
+  if (o.max_new || o.length_factor)
+    beams.length_of = models::output_length(o.max_new, o.length_factor.value_or(2.0), positions);
+  beams.alignments = o.alignments;
+  return beams;
+}
+
+}  // namespace
+
+bool FamilyTranslator::is_in(const std::filesystem::path& folder) {
+  std::error_code error;
+  const bool has_tokenizer = text::has_json_tokenizer(folder) || text::MarianTokenizer::is_in(folder);
+  if (!has_tokenizer || !std::filesystem::exists(models::config_path(folder), error)) return false;
+  return models::family_kind(models::ModelFolder(folder).config()) == models::FamilyKind::translator;
+}
+
+FamilyTranslator::FamilyTranslator(const models::ModelFolder& folder, FamilyTranslatorOptions options)
+    : options_(std::move(options)),
+      defaults_(options_.task.empty() ? folder.generation() : folder.generation_for(options_.task)) {
+  const models::FamilyReading reading = models::read_family(folder.config());
+  if (reading.problems.empty()) positions_ = reading.config.positions;
+  beams_ = beams_of(options_, folder, defaults_, positions_);
+  prefix_ = options_.prefix.value_or(defaults_.prefix);
+  model_ = folder.sequence_to_sequence();
+  model_->parameters().pack(options_.weights);
+  coder_ = read_coder(folder, model_->vocabulary());
+}
+
+Ids FamilyTranslator::encode(const std::string& line, std::size_t number) const {
+  if (line.empty()) return {};
+  Ids ids = coder_->begun(prefix_ + line);
+  // Ids of no text, such as that of the end alone, are nothing to translate.
+  if (ids.size() == 1 && std::ranges::find(beams_.search.stop, ids[0]) != beams_.search.stop.end()) return {};
+  if (std::ssize(ids) <= positions_) return ids;
+  if (options_.long_texts == LongTexts::cut) return coder_->cut(prefix_ + line, positions_);
+  throw InvalidArgument("FamilyTranslator", "line " + std::to_string(number + 1),
+                        "at most the " + std::to_string(positions_) + " ids that the model reads",
+                        std::to_string(ids.size()));
+}
+
+std::vector<Translation> FamilyTranslator::describe(const std::string& line,
+                                                    const std::vector<models::BeamText>& texts) const {
+  std::vector<Translation> all;
+  for (const models::BeamText& text : texts) {
+    if (std::ssize(all) == options_.n_best) break;
+    const auto ids = without_stop(text.ids, beams_.search.stop);
+    Translation& one = all.emplace_back();
+    one.text = coder_->text(ids);
+    one.log_probability = text.log_probability;
+    one.score = text.score;
+    if (!options_.alignments || text.alignment.empty()) continue;
+    Words source = coder_->words_of_line(line), target = coder_->words(ids);
+    one.weights = word_weights(text.alignment, source, target);
+    one.source_words = std::move(source.labels);
+    one.source_words.push_back("</s>");
+    one.target_words = std::move(target.labels);
+  }
+  return all;
+}
+
+void FamilyTranslator::translate(const std::vector<std::string>& lines, const Done& done) const {
+  std::vector<models::BeamRequest> requests;
+  for (std::size_t i = 0; i < lines.size(); ++i) {
+    models::BeamRequest& request =
+        requests.emplace_back(models::BeamRequest{encode(lines[i], i), beams_.search});
+    if (beams_.length_of) request.options.length = beams_.length_of(std::ssize(request.prompt));
+  }
+  models::search_in_batches(
+      *model_, requests, {beams_.start, beams_.alignments}, options_.batch,
+      [&](std::size_t i, const std::vector<models::BeamText>& found, const std::exception_ptr& error) {
+        if (error) return done(i, {}, error);
+        std::vector<Translation> texts(1);
+        try {
+          if (!requests[i].prompt.empty()) texts = describe(prefix_ + lines[i], found);
+        } catch (const Error&) {  // such as ids that the tokenizer does not know
+          return done(i, {}, std::current_exception());
+        }
+        done(i, texts, {});
+      });
+}
+
+}  // namespace fovea::train
