@@ -16,9 +16,11 @@ void for_batches(std::span<const std::int64_t> lengths, std::int64_t size,
     if (lengths[i] > 0) order.push_back(i);
   }
   std::ranges::stable_sort(order, {}, [&](std::size_t i) { return lengths[i]; });
-  const std::int64_t threads = default_executor().thread_count();
-  // No thread is left without a batch, as far as the texts go.
-  size = std::min(size, std::max<std::int64_t>((std::ssize(order) + threads - 1) / threads, 1));
+  // Four batches are work for four threads. The number of texts alone decides, not that of threads, so that
+  // the bits of a text are the same for any number of them. Fewer than four texts would not pay for reading
+  // the weights once more.
+  constexpr std::int64_t fewest_batches = 4, fewest_texts = 4;
+  size = std::min(size, std::max((std::ssize(order) + fewest_batches - 1) / fewest_batches, fewest_texts));
   const std::int64_t batches = (std::ssize(order) + size - 1) / size;
   default_executor().parallel_for(batches, [&](std::int64_t unit, int) {
     const std::int64_t begin = (batches - 1 - unit) * size, count = std::min(size, std::ssize(order) - begin);
