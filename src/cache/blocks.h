@@ -21,8 +21,8 @@ class Pool;
 
 /// Where the rows of each layer of a group stand in a block: [kv_head][K|V][row][dim] a layer, layer after
 /// layer, each layer at a multiple of 64 bytes. Keys and values of a head lie side by side because a kernel
-/// reads them by turns: decoding over pages of 16 in bf16 takes nine tenths of the time that it takes with
-/// all keys before all values (docs/performance.md).
+/// reads them by turns. With all keys before all values, decoding of bf16 over pages of 16 took a tenth more
+/// (docs/performance.md).
 struct BlockLayout {
   struct Layer {
     std::int64_t number = 0;  // among all layers of the cache

@@ -61,8 +61,8 @@ HWY_INLINE Pairs LoadWholePairs(const WidenedBf16* from) {
 }
 
 /// The sum of the halves of each 128 bits: those of `a` in the lower half, those of `b` in the upper one. A
-/// blend takes the place of one of FoldPair's two permutations, of which a Zen 4 starts one a cycle while its
-/// two multipliers are busy with dot products: 512 keys of 32/8 heads of 128 take 76 µs, not 80.
+/// blend takes the place of one of FoldPair's two permutations. A Zen 4 starts one permutation a cycle while
+/// its two multipliers are busy with dot products. 512 keys of 32/8 heads of 128 take 76 µs, not 80.
 HWY_INLINE PairSums FoldHalves(PairSums a, PairSums b) {
   return {_mm512_add_ps(_mm512_mask_blend_ps(0xcccc, a.raw, b.raw),
                         _mm512_shuffle_ps(a.raw, b.raw, _MM_PERM_BADC))};
