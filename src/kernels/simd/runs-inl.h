@@ -1,4 +1,5 @@
-// Rows of keys or of values that lie in several places: what kernels read of a cache (fovea/cache/view.h).
+// Rows of keys or of values, side by side or in several places as in a cache (fovea/cache/view.h), and how
+// they are fetched ahead of their use.
 #if defined(FOVEA_SIMD_RUNS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef FOVEA_SIMD_RUNS_INL_H_
 #undef FOVEA_SIMD_RUNS_INL_H_
@@ -77,6 +78,86 @@ template <class S>
 HWY_INLINE HeadRuns<S> ValueRuns(const CachedRows& rows, int64_t head) {
   return {&rows, true, head * rows.value_head_stride, rows.value_row_stride};
 }
+
+/// The keys or values of one head that lie side by side, in the type S that they are stored in.
+template <class S>
+struct StoredRows {
+  const S* data;
+  int64_t stride;
+  /// Of a cache: how many rows lie side by side, and where the rows behind them lie.
+  int64_t count = INT64_MAX;
+  RunsBehind<S> behind = {};
+  HWY_INLINE const S* at(int64_t j) const { return data + j * stride; }
+};
+template <class S>
+HWY_INLINE void FetchRow(const S* row, int64_t dim) {
+  constexpr int64_t line = 64 / sizeof(S);
+  for (int64_t i = 0; i < dim; i += line) FetchLine(row + i);
+}
+
+/// How far ahead of their use rows are fetched (FetchLine). The processor's own prefetchers follow one stream
+/// well while little is computed between its lines, and they stop at every page. With 32 products for each
+/// key, one Zen 5 core read 21 GB/s of 38 without this. On a Zen 4, 4 KiB made decoding 1.2 times as slow,
+/// and 16 KiB changed nothing.
+constexpr int64_t kAheadBytes = 8192;
+template <class S>
+HWY_INLINE int64_t RowsAhead(int64_t dim) {
+  return kAheadBytes / HWY_MAX(dim * static_cast<int64_t>(sizeof(S)), 1);
+}
+
+/// The rows that are fetched while those of a stretch are read, RowsAhead before them. In a cache they may
+/// lie in the runs behind the stretch. It goes from row to row: finding each one among the runs took five
+/// times as long as reading rows of 24 elements.
+template <class S>
+class RowsToFetch {
+ public:
+  HWY_INLINE RowsToFetch(const StoredRows<S>& rows, int64_t dim, bool fetch)
+      : behind_(rows.behind), row_(fetch ? rows.data : nullptr), stride_(rows.stride), left_(rows.count) {
+    if (left_ != INT64_MAX) left_ += behind_.rest_count;
+    int64_t ahead = RowsAhead<S>(dim);
+    while (row_ && ahead >= left_) {
+      ahead -= left_;
+      NextRun();
+    }
+    if (!row_) return;
+    row_ += ahead * stride_;
+    left_ -= ahead;
+  }
+  /// Fetches the next row, if there is one.
+  HWY_INLINE void Next(int64_t dim) {
+    if (!row_) return;
+    FetchRow(row_, dim);
+    row_ += stride_;
+    if (--left_ == 0) NextRun();
+  }
+
+ private:
+  HWY_INLINE void NextRun() {
+    row_ = behind_.Take();
+    if (row_) left_ = behind_.run[-1].count;
+  }
+
+  RunsBehind<S> behind_;
+  const S* row_;
+  int64_t stride_, left_;  ///< rows of this run, row_ included
+};
+
+/// All keys, or all values, of one head: side by side in an operand, or in the runs of a cache.
+template <class S>
+struct HeadRows {
+  StoredRows<S> operand;
+  HeadRuns<S> cached;  ///< if rows is not null
+  /// body(begin, end, rows) for the stretches of [begin, end) that lie side by side; rows.at(0) is row
+  /// `begin`.
+  template <class Body>
+  HWY_INLINE void ForStretches(int64_t begin, int64_t end, Body&& body) const {
+    if (!cached.rows) return body(begin, end, StoredRows<S>{operand.at(begin), operand.stride});
+    cached.ForStretches(begin, end,
+                        [&](int64_t from, int64_t to, const S* first, const RunsBehind<S>& behind) HWY_ATTR {
+                          body(from, to, StoredRows<S>{first, cached.stride, to - from, behind});
+                        });
+  }
+};
 
 }  // namespace HWY_NAMESPACE
 }  // namespace fovea::kernels
