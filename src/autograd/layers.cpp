@@ -1,3 +1,5 @@
+#include <algorithm>
+#include <array>
 #include <string>
 #include <vector>
 
@@ -14,9 +16,10 @@ namespace fovea::autograd {
 namespace {
 
 Shape with_last(const Shape& shape, std::int64_t size) {
-  std::vector<std::int64_t> sizes(shape.sizes().begin(), shape.sizes().end());
-  sizes.back() = size;
-  return Shape(sizes);
+  std::array<std::int64_t, max_rank> sizes{};
+  std::copy(shape.sizes().begin(), shape.sizes().end(), sizes.begin());
+  sizes[static_cast<std::size_t>(shape.rank() - 1)] = size;
+  return Shape(std::span(sizes).first(static_cast<std::size_t>(shape.rank())));
 }
 
 }  // namespace
