@@ -66,9 +66,12 @@ Var linear(const Var& x, const Var& weight, const Var& bias, Products products) 
        RowBias{bias.empty() ? nullptr : bias.value().data<float>()}, y.data<float>(), out, operands);
   return result_of(tape, y, [=](const Tensor& dy) {
     const float* d = dy.data<float>();
-    if (x.recorded()) {
+    const Matrix by_columns{weight.value().data<float>(), in};
+    if (x.recorded() && x.node()->gradient) {  // a residual or another layer has added to it before
+      gemm(rows, in, out, {d, out}, by_columns, 1.0f, gradient_of(x).data<float>(), in, operands);
+    } else if (x.recorded()) {
       Tensor dx(DType::f32, x.shape());
-      gemm(rows, in, out, {d, out}, {weight.value().data<float>(), in}, 0.0f, dx.data<float>(), in, operands);
+      gemm(rows, in, out, {d, out}, by_columns, 0.0f, dx.data<float>(), in, operands);
       accumulate(x, dx);
     }
     if (weight.recorded()) {
