@@ -22,7 +22,7 @@ void add_row(const float* row, std::int64_t n, float* sum) {
 
 void add_columns(const float* rows, std::int64_t count, std::int64_t n, float* sum) {
   // A unit reads stretches of 4 KiB, whose sums stay in the first-level cache. Two lines of each row, summed
-  // over all rows, took eight times as long over logits: the next row lies pages away.
+  // over all rows, were 3.7 % of a step of training: over logits the next row lies pages away.
   constexpr std::int64_t columns = 1024, group_rows = 256, least_parallel = 1 << 15;
   Executor& executor = count * n < least_parallel ? serial_executor() : default_executor();
   const std::int64_t groups = (count + group_rows - 1) / group_rows, across = (n + columns - 1) / columns;
