@@ -155,10 +155,6 @@ AttentionPlan plan_of(const AttentionCall& call, const AttentionShape& shape) {
   return call.plans ? call.plans->of(call.spec, shape) : make_plan(call.spec, shape);
 }
 
-std::shared_ptr<Saved> save(const AttentionCall& call, const AttentionPlan& plan) {
-  return std::make_shared<Saved>(Saved{plan, Lists(call), Tensor(), Tensor(), Tensor(), Tensor()});
-}
-
 // The call as backward needs it. The caller's memory may be gone by then, so the lists are those in `saved`.
 AttentionCall kept(AttentionCall call, const Saved& saved) {
   call.weights = nullptr;
@@ -207,26 +203,30 @@ Var attention(const AttentionCall& call, const Var& query, const Var& key, const
   std::optional<AttentionPlan> in_bf16;
   if (!call.plan && !call.weights && call.arguments.empty())
     in_bf16 = bf16_plan(tape, call.spec, shape, call.plans);
-  const auto saved = save(call, in_bf16 ? *in_bf16 : plan_of(call, shape));
-  if (saved->plan.dtype() == DType::bf16) {
-    saved->query = rounded(query.value());
-    saved->key = rounded(key.value());
-    saved->value = rounded(value.value());
-    inputs = inputs_of(call, saved->query, saved->key, saved->value);
+  AttentionPlan plan = in_bf16 ? *in_bf16 : plan_of(call, shape);
+  Tensor rounded_query, rounded_key, rounded_value;
+  if (plan.dtype() == DType::bf16) {
+    rounded_query = rounded(query.value());
+    rounded_key = rounded(key.value());
+    rounded_value = rounded(value.value());
+    inputs = inputs_of(call, rounded_query, rounded_key, rounded_value);
   }
-  saved->output = Tensor(saved->plan.dtype(), {batch, rows, call.num_query_heads * shape.value_dim});
-  AttentionOutputs outputs{.output = heads_of(saved->output, call.num_query_heads)};
+  const Tensor output(plan.dtype(), {batch, rows, call.num_query_heads * shape.value_dim});
+  AttentionOutputs outputs{.output = heads_of(output, call.num_query_heads)};
+  Tensor log_sum_exp;
   if (tape) {
-    saved->log_sum_exp = Tensor(DType::f32, {batch, call.num_query_heads, rows});
-    outputs.log_sum_exp = saved->log_sum_exp;
+    log_sum_exp = Tensor(DType::f32, {batch, call.num_query_heads, rows});
+    outputs.log_sum_exp = log_sum_exp;
   }
   if (call.weights) {
     *call.weights = Tensor(DType::f32, {batch, call.num_query_heads, rows, shape.key_len});
     outputs.weights = *call.weights;
   }
-  attend(saved->plan, inputs, outputs);
-  if (!tape) return widened(saved->output);
-  return {widened(saved->output), tape->record([=, call = kept(call, *saved)](const Tensor& d_output) {
+  attend(plan, inputs, outputs);
+  if (!tape) return widened(output);
+  const auto saved = std::make_shared<Saved>(
+      Saved{std::move(plan), Lists(call), output, log_sum_exp, rounded_query, rounded_key, rounded_value});
+  return {widened(output), tape->record([=, call = kept(call, *saved)](const Tensor& d_output) {
             backward(call, *saved, query, key, value, d_output);
           })};
 }
@@ -243,15 +243,18 @@ Var attention_weights(const AttentionCall& call, const Var& query, const Var& ke
   const AttentionInputs inputs = inputs_of(call, query, key, {});
   const AttentionShape shape = shape_of(spec, inputs);
   Tape* tape = tape_of(call, query, key, {});
-  const auto saved = save(call, plan_of(call, shape));
+  AttentionPlan plan = plan_of(call, shape);
   const Tensor weights(DType::f32, {query.size(0), shape.num_query_heads, query.size(1), shape.key_len});
   AttentionOutputs outputs{};
   outputs.weights = weights;
-  attend(saved->plan, inputs, outputs);
+  attend(plan, inputs, outputs);
   if (call.weights) *call.weights = weights;
-  return result_of(tape, weights, [=, call = kept(call, *saved)](const Tensor& d_weights) {
-    backward(call, *saved, query, key, {}, d_weights);
-  });
+  if (!tape) return weights;
+  const auto saved =
+      std::make_shared<Saved>(Saved{std::move(plan), Lists(call), Tensor(), Tensor(), Tensor(), Tensor()});
+  return {weights, tape->record([=, call = kept(call, *saved)](const Tensor& d_weights) {
+            backward(call, *saved, query, key, {}, d_weights);
+          })};
 }
 
 }  // namespace fovea::autograd

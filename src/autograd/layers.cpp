@@ -1,3 +1,5 @@
+#include <algorithm>
+#include <array>
 #include <string>
 #include <vector>
 
@@ -14,9 +16,19 @@ namespace fovea::autograd {
 namespace {
 
 Shape with_last(const Shape& shape, std::int64_t size) {
-  std::vector<std::int64_t> sizes(shape.sizes().begin(), shape.sizes().end());
-  sizes.back() = size;
-  return Shape(sizes);
+  std::array<std::int64_t, max_rank> sizes{};
+  std::copy(shape.sizes().begin(), shape.sizes().end(), sizes.begin());
+  sizes[static_cast<std::size_t>(shape.rank() - 1)] = size;
+  return Shape(std::span(sizes).first(static_cast<std::size_t>(shape.rank())));
+}
+
+FOVEA_CLONES void scale_row(const float* from, float factor, std::int64_t n, float* to) {
+#pragma omp simd
+  for (std::int64_t i = 0; i < n; ++i) to[i] = from[i] * factor;
+}
+FOVEA_CLONES void add_scaled_row(const float* from, float factor, std::int64_t n, float* to) {
+#pragma omp simd
+  for (std::int64_t i = 0; i < n; ++i) to[i] += from[i] * factor;
 }
 
 }  // namespace
@@ -63,9 +75,12 @@ Var linear(const Var& x, const Var& weight, const Var& bias, Products products) 
        RowBias{bias.empty() ? nullptr : bias.value().data<float>()}, y.data<float>(), out, operands);
   return result_of(tape, y, [=](const Tensor& dy) {
     const float* d = dy.data<float>();
-    if (x.recorded()) {
+    const Matrix by_columns{weight.value().data<float>(), in};
+    if (x.recorded() && x.node()->gradient) {  // a residual or another layer has added to it before
+      gemm(rows, in, out, {d, out}, by_columns, 1.0f, gradient_of(x).data<float>(), in, operands);
+    } else if (x.recorded()) {
       Tensor dx(DType::f32, x.shape());
-      gemm(rows, in, out, {d, out}, {weight.value().data<float>(), in}, 0.0f, dx.data<float>(), in, operands);
+      gemm(rows, in, out, {d, out}, by_columns, 0.0f, dx.data<float>(), in, operands);
       accumulate(x, dx);
     }
     if (weight.recorded()) {
@@ -84,23 +99,32 @@ Var embedding(const Var& table, std::span<const std::int32_t> ids, float factor)
   if (table.shape().rank() != 2)
     throw InvalidArgument("embedding", "table", "[V, D]", to_string(table.shape()));
   const std::int64_t dim = table.size(1), count = static_cast<std::int64_t>(ids.size());
-  Tensor out(DType::f32, {count, dim});
   for (std::int64_t i = 0; i < count; ++i) {
     if (ids[i] < 0 || ids[i] >= table.size(0)) {
       throw InvalidArgument("embedding", "ids", "ids in [0, " + std::to_string(table.size(0)) + ")",
                             std::to_string(ids[i]));
     }
-    const float* row = table.value().data<float>() + ids[i] * dim;
-    for (std::int64_t j = 0; j < dim; ++j) out.data<float>()[i * dim + j] = row[j] * factor;
   }
+  Tensor out(DType::f32, {count, dim});
+  constexpr std::int64_t least_parallel = 1 << 15, group = 128;
+  const auto executor = [work = count * dim]() -> Executor& {
+    return work < least_parallel ? serial_executor() : default_executor();
+  };
+  executor().parallel_for((count + group - 1) / group, [&](std::int64_t unit, int) {
+    for (std::int64_t i = unit * group; i < std::min(count, (unit + 1) * group); ++i)
+      scale_row(table.value().data<float>() + ids[i] * dim, factor, dim, out.data<float>() + i * dim);
+  });
   return result_of(tape_of({&table}), out,
                    [=, kept = std::vector<std::int32_t>(ids.begin(), ids.end())](const Tensor& d) {
+                     // A unit has every 16th row of the table, so each row adds its gradients in order.
+                     constexpr std::int64_t units = 16;
                      float* gradient = gradient_of(table).data<float>();
-                     for (std::int64_t i = 0; i < count; ++i) {
-                       const float* from = d.data<float>() + i * dim;
-                       float* to = gradient + kept[i] * dim;
-                       for (std::int64_t j = 0; j < dim; ++j) to[j] += from[j] * factor;
-                     }
+                     executor().parallel_for(units, [&](std::int64_t unit, int) {
+                       for (std::int64_t i = 0; i < count; ++i) {
+                         if (kept[i] % units != unit) continue;
+                         add_scaled_row(d.data<float>() + i * dim, factor, dim, gradient + kept[i] * dim);
+                       }
+                     });
                    });
 }
 

@@ -1,9 +1,8 @@
 // Norms of rows, with our own loops instead of oneDNN's primitive. A loop is one pass over each row in L1. A
 // primitive would be built for every number of rows, and the rows of a padded batch change in every step.
+#include <algorithm>
 #include <cmath>
-#include <memory>
 #include <string>
-#include <vector>
 
 #include "autograd/record.h"
 #include "autograd/rows.h"
@@ -65,6 +64,13 @@ FOVEA_CLONES void row_gradient(const float* x, float mean, float inverse, const 
 // every number of threads.
 constexpr std::int64_t row_group = 128;
 
+Tensor shifted(const Tensor& x, float offset) {
+  Tensor y(DType::f32, x.shape());
+  std::transform(x.data<float>(), x.data<float>() + x.count(), y.data<float>(),
+                 [offset](float value) { return value + offset; });
+  return y;
+}
+
 enum class Center : std::uint8_t { mean, zero };
 
 // y = (x - center) / sqrt(mean (x - center)² + epsilon) · (gamma + offset) + beta.
@@ -79,51 +85,50 @@ Var normalized(const char* function, Center center, const Var& x, const Var& gam
     throw InvalidArgument(function, "beta", "[" + std::to_string(dim) + "]", to_string(beta.shape()));
   const std::int64_t rows = dim > 0 ? x.value().count() / dim : 0,
                      groups = (rows + row_group - 1) / row_group;
-  struct Saved {
-    std::vector<float> mean, inverse, factor, zeros;
-  };
-  const auto saved = std::make_shared<Saved>();
-  saved->mean.assign(static_cast<std::size_t>(rows), 0.0f);
-  saved->inverse.assign(static_cast<std::size_t>(rows), 0.0f);
-  for (std::int64_t i = 0; i < dim; ++i) saved->factor.push_back(gamma.value().data<float>()[i] + offset);
-  if (beta.empty()) saved->zeros.assign(static_cast<std::size_t>(dim), 0.0f);
-  const float* shift = beta.empty() ? saved->zeros.data() : beta.value().data<float>();
+  const Tensor factor = offset == 0.0f ? gamma.value() : shifted(gamma.value(), offset),
+               shift = beta.empty() ? Tensor::zeros(DType::f32, {dim}) : beta.value();
+  Tape* tape = tape_of({&x, &gamma, &beta});
+  // Of each row its mean and 1 / deviation, for backward.
+  const Tensor moments = tape ? Tensor(DType::f32, {rows, 2}) : Tensor();
   const auto size = static_cast<float>(dim);
   Tensor y(DType::f32, x.shape());
   default_executor().parallel_for(groups, [&](std::int64_t group, int) {
     for (std::int64_t r = group * row_group; r < std::min(rows, (group + 1) * row_group); ++r) {
       const float* row = x.value().data<float>() + r * dim;
-      float &mean = saved->mean[static_cast<std::size_t>(r)],
-            &inverse = saved->inverse[static_cast<std::size_t>(r)];
-      if (center == Center::mean) mean = sum_of(row, dim) / size;
-      inverse = 1.0f / std::sqrt(squares_about(row, mean, dim) / size + epsilon);
-      scale_and_shift(row, mean, inverse, saved->factor.data(), shift, dim, y.data<float>() + r * dim);
+      const float mean = center == Center::mean ? sum_of(row, dim) / size : 0.0f,
+                  inverse = 1.0f / std::sqrt(squares_about(row, mean, dim) / size + epsilon);
+      scale_and_shift(row, mean, inverse, factor.data<float>(), shift.data<float>(), dim,
+                      y.data<float>() + r * dim);
+      if (!moments) continue;
+      moments.data<float>()[2 * r] = mean;
+      moments.data<float>()[2 * r + 1] = inverse;
     }
   });
-  return result_of(tape_of({&x, &gamma, &beta}), y, [=](const Tensor& dy) {
-    Tensor dx(DType::f32, x.shape());
-    Tensor partial = Tensor::zeros(DType::f32, {groups, 2, dim});
-    default_executor().parallel_for(groups, [&](std::int64_t group, int) {
-      float* sums = partial.data<float>() + group * 2 * dim;
-      for (std::int64_t r = group * row_group; r < std::min(rows, (group + 1) * row_group); ++r) {
-        const float* row = x.value().data<float>() + r * dim;
-        const float* d = dy.data<float>() + r * dim;
-        const float mean = saved->mean[static_cast<std::size_t>(r)],
-                    inverse = saved->inverse[static_cast<std::size_t>(r)];
-        const RowSums of = row_sums(row, mean, inverse, saved->factor.data(), d, dim, sums, sums + dim);
-        // If the center is zero it does not depend on the row, and adds nothing to the gradient.
-        row_gradient(row, mean, inverse, saved->factor.data(), d,
-                     center == Center::mean ? of.sum / size : 0.0f, of.dot / size, dim,
-                     dx.data<float>() + r * dim);
-      }
-    });
-    for (std::int64_t group = 0; group < groups; ++group) {
-      const float* sums = partial.data<float>() + group * 2 * dim;
-      if (gamma.recorded()) add_row(sums, dim, gradient_of(gamma).data<float>());
-      if (beta.recorded()) add_row(sums + dim, dim, gradient_of(beta).data<float>());
-    }
-    accumulate(x, dx);
-  });
+  if (!tape) return y;
+  return {y, tape->record([=](const Tensor& dy) {
+            Tensor dx(DType::f32, x.shape());
+            Tensor partial = Tensor::zeros(DType::f32, {groups, 2, dim});
+            default_executor().parallel_for(groups, [&](std::int64_t group, int) {
+              float* sums = partial.data<float>() + group * 2 * dim;
+              for (std::int64_t r = group * row_group; r < std::min(rows, (group + 1) * row_group); ++r) {
+                const float* row = x.value().data<float>() + r * dim;
+                const float* d = dy.data<float>() + r * dim;
+                const float mean = moments.data<float>()[2 * r], inverse = moments.data<float>()[2 * r + 1];
+                const RowSums of =
+                    row_sums(row, mean, inverse, factor.data<float>(), d, dim, sums, sums + dim);
+                // If the center is zero it does not depend on the row, and adds nothing to the gradient.
+                row_gradient(row, mean, inverse, factor.data<float>(), d,
+                             center == Center::mean ? of.sum / size : 0.0f, of.dot / size, dim,
+                             dx.data<float>() + r * dim);
+              }
+            });
+            for (std::int64_t group = 0; group < groups; ++group) {
+              const float* sums = partial.data<float>() + group * 2 * dim;
+              if (gamma.recorded()) add_row(sums, dim, gradient_of(gamma).data<float>());
+              if (beta.recorded()) add_row(sums + dim, dim, gradient_of(beta).data<float>());
+            }
+            accumulate(x, dx);
+          })};
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 #include <cmath>
 #include <string>
 
+#include "autograd/packed_products.h"
 #include "fovea/autograd/packed.h"
 #include "fovea/core/executor.h"
 
@@ -40,11 +41,7 @@ void PackedMatrix::copy(const Tensor& weight) {
   float* to = elements_.data<float>();
   default_executor().parallel_for(panels, [&](std::int64_t panel, int) {
     const std::int64_t first = panel * panel_rows, count = std::min(panel_rows, out_ - first);
-    if (count < panel_rows) std::fill_n(to + panel * in_ * panel_rows, in_ * panel_rows, 0.0f);
-    for (std::int64_t n = 0; n < count; ++n) {
-      for (std::int64_t k = 0; k < in_; ++k)
-        to[(panel * in_ + k) * panel_rows + n] = from[(first + n) * in_ + k];
-    }
+    pack_panel(from + first * in_, count, in_, to + panel * in_ * panel_rows);
   });
 }
 

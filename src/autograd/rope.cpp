@@ -25,11 +25,13 @@ template <class Positions>
 Var rotated_at(const Var& x, const RopeTable& table, std::int64_t num_heads, const Positions& positions) {
   Tensor out(DType::f32, x.shape());
   rope_forward(table, heads_of(x.value(), num_heads), positions(), heads_of(out, num_heads));
-  return result_of(tape_of({&x}), out, [=](const Tensor& d_out) {
-    Tensor d_x(DType::f32, d_out.shape());
-    rope_backward(table, heads_of(d_out, num_heads), positions(), heads_of(d_x, num_heads));
-    accumulate(x, d_x);
-  });
+  Tape* tape = tape_of({&x});
+  if (!tape) return out;
+  return {out, tape->record([=](const Tensor& d_out) {
+            Tensor d_x(DType::f32, d_out.shape());
+            rope_backward(table, heads_of(d_out, num_heads), positions(), heads_of(d_x, num_heads));
+            accumulate(x, d_x);
+          })};
 }
 
 // One position a row.

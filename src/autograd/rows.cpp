@@ -4,6 +4,7 @@
 
 #include "autograd/vector_math.h"
 #include "fovea/core/executor.h"
+#include "fovea/core/tensor.h"
 
 namespace fovea::autograd {
 namespace {
@@ -20,13 +21,21 @@ void add_row(const float* row, std::int64_t n, float* sum) {
 }
 
 void add_columns(const float* rows, std::int64_t count, std::int64_t n, float* sum) {
-  // Two cache lines of each row. Fewer columns would read lines that belong to two units.
-  constexpr std::int64_t columns = 32, least_parallel = 1 << 15;
+  // A unit reads stretches of 4 KiB, whose sums stay in the first-level cache. Two lines of each row, summed
+  // over all rows, were 3.7 % of a step of training: over logits the next row lies pages away.
+  constexpr std::int64_t columns = 1024, group_rows = 256, least_parallel = 1 << 15;
   Executor& executor = count * n < least_parallel ? serial_executor() : default_executor();
-  executor.parallel_for((n + columns - 1) / columns, [&](std::int64_t unit, int) {
-    const std::int64_t begin = unit * columns, width = std::min(columns, n - begin);
-    for (std::int64_t r = 0; r < count; ++r) add(rows + r * n + begin, width, sum + begin);
+  const std::int64_t groups = (count + group_rows - 1) / group_rows, across = (n + columns - 1) / columns;
+  const Tensor partial = groups > 1 ? Tensor::zeros(DType::f32, {groups, n}) : Tensor();
+  executor.parallel_for(groups * across, [&](std::int64_t unit, int) {
+    const std::int64_t group = unit / across, begin = unit % across * columns,
+                       width = std::min(columns, n - begin);
+    float* to = (partial ? partial.data<float>() + group * n : sum) + begin;
+    for (std::int64_t r = group * group_rows; r < std::min(count, (group + 1) * group_rows); ++r)
+      add(rows + r * n + begin, width, to);
   });
+  for (std::int64_t group = 0; partial && group < groups; ++group)
+    add(partial.data<float>() + group * n, n, sum);
 }
 
 }  // namespace fovea::autograd

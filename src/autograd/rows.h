@@ -8,8 +8,8 @@ namespace fovea::autograd {
 /// sum[i] += row[i] for n elements.
 void add_row(const float* row, std::int64_t n, float* sum);
 
-/// sum[i] += Σ_r rows[r · n + i] for n columns, on the default executor. Each unit of work has its own
-/// columns and adds the rows in order, so the bits do not depend on the executor.
+/// sum[i] += Σ_r rows[r · n + i] for n columns, on the default executor. Groups of 256 rows have sums of
+/// their own, which are added in order, so the bits do not depend on the executor.
 void add_columns(const float* rows, std::int64_t count, std::int64_t n, float* sum);
 
 }  // namespace fovea::autograd

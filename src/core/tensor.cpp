@@ -1,23 +1,13 @@
 #include "fovea/core/tensor.h"
 
 #include <cstring>
-#include <new>
 #include <vector>
 
-#include "core/huge_pages.h"
+#include "core/memory.h"
 #include "fovea/core/philox.h"
 
 namespace fovea {
 namespace {
-
-// One cache line, and the width of an AVX-512 vector.
-constexpr std::align_val_t alignment{64};
-
-std::shared_ptr<std::byte[]> allocate(std::size_t bytes) {
-  auto* memory = static_cast<std::byte*>(::operator new(std::max<std::size_t>(bytes, 1), alignment));
-  prefer_huge_pages(memory, bytes);
-  return {memory, [](std::byte* p) { ::operator delete(p, alignment); }};
-}
 
 template <class T>
 void fill_elements(Tensor& tensor, double value) {
@@ -64,7 +54,7 @@ std::string to_string(const Shape& shape) {
 }
 
 Tensor::Tensor(DType dtype, Shape shape)
-    : storage_(allocate(static_cast<std::size_t>(shape.count()) * size_of(dtype))),
+    : storage_(allocate_elements(static_cast<std::size_t>(shape.count()) * size_of(dtype))),
       dtype_(dtype),
       shape_(shape) {}
 

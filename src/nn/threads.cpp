@@ -1,5 +1,3 @@
-#include <malloc.h>
-
 #include <memory>
 #include <string>
 
@@ -15,10 +13,6 @@ void use_threads(int threads) {
   std::unique_ptr<Executor> fresh = threads > 0 ? make_thread_pool(threads) : nullptr;
   set_default_executor(fresh.get());
   pool = std::move(fresh);  // the former pool's threads end here
-#ifdef __GLIBC__
-  mallopt(M_MMAP_THRESHOLD, 1 << 30);
-  mallopt(M_TRIM_THRESHOLD, 1 << 30);
-#endif
 }
 
 }  // namespace fovea::nn

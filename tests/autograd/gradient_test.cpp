@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "autograd/central_differences.h"
 #include "fovea/autograd/ops.h"
@@ -281,6 +282,49 @@ TEST(CrossEntropy, IsItsDefinition) {
   }
   EXPECT_EQ(stats.tokens, tokens);
   EXPECT_NEAR(stats.loss, loss, 1e-5 * loss);
+}
+
+// Padding may hold anything.
+TEST(CrossEntropy, DoesNotReadRowsWithoutATarget) {
+  Parameter x = parameter({4, 5}, 1), w = parameter({7, 5}, 2), b = parameter({7}, 3);
+  std::fill_n(x.value.data<float>() + 10, 5, std::numeric_limits<float>::quiet_NaN());
+  const std::vector<std::int32_t> targets{0, 6, -1, 3};
+  Tape tape;
+  const Var loss = linear_cross_entropy(tape.use(x), tape.use(w), tape.use(b), targets, 0.1f);
+  EXPECT_TRUE(std::isfinite(loss.value().data<float>()[0]));
+  tape.backward(loss);
+  for (const Parameter* p : {&x, &w, &b}) {
+    for (std::int64_t i = 0; i < p->gradient.count(); ++i)
+      EXPECT_TRUE(std::isfinite(p->gradient.data<float>()[i]));
+  }
+  for (std::int64_t i = 10; i < 15; ++i) EXPECT_EQ(x.gradient.data<float>()[i], 0.0f);
+}
+
+// More rows and columns than a unit of the sum has.
+TEST(Linear, GradientOfABiasIsTheSumOfAllRows) {
+  const std::int64_t rows = 700, out = 1500;
+  Parameter bias{"b", Tensor::zeros(DType::f32, {out}), Tensor::zeros(DType::f32, {out})};
+  const Tensor d = Tensor::normal({rows, out}, 1);
+  Tape tape;
+  const Var y =
+      linear(Tensor::zeros(DType::f32, {rows, 3}), Tensor::zeros(DType::f32, {out, 3}), tape.use(bias));
+  Node* root = tape.record([&](const Tensor&) { accumulate(y, d.clone()); });
+  tape.backward(Var(Tensor::zeros(DType::f32, {1}), root));
+  for (std::int64_t n = 0; n < out; ++n) {
+    double sum = 0.0;
+    for (std::int64_t r = 0; r < rows; ++r) sum += static_cast<double>(d.data<float>()[r * out + n]);
+    ASSERT_NEAR(bias.gradient.data<float>()[n], sum, 1e-3) << n;
+  }
+}
+
+// Three layers and a residual add to the gradient of one value, in any order.
+TEST(Gradient, OfAValueThatSeveralLayersRead) {
+  check({parameter({6, 5}, 1), parameter({5, 5}, 2), parameter({5, 5}, 3), parameter({5}, 4)},
+        [](const auto& v) {
+          const Var x = tanh(v[0]);
+          const Var one = linear(x, v[1], v[3]), two = linear(x, v[2], Var());
+          return add(multiply(one, two), add(x, linear(x, v[1], Var())));
+        });
 }
 
 TEST(Dropout, KeepsTheMeanAndRepeats) {

@@ -6,6 +6,7 @@
 #include <variant>
 #include <vector>
 
+#include "fovea/core/memory.h"
 #include "fovea/nn/module.h"
 
 namespace fovea::nn {
@@ -56,6 +57,7 @@ class Adam {
 
  private:
   /// @cond
+  KeepMemory memory_;  // of a step, for the next one
   // A part of one parameter: a unit of parallel work, whose size is fixed so that sums are taken in the same
   // order for every number of threads. One loop goes over the pieces of all parameters.
   struct Piece {

@@ -1,0 +1,15 @@
+// Where the elements of a tensor come from.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+
+namespace fovea {
+
+/// Memory in 64-byte alignment, not initialised. Throws std::bad_alloc.
+std::shared_ptr<std::byte[]> allocate_elements(std::size_t bytes);
+
+/// Tensors of fewer bytes come from operator new, which itself keeps such memory for the next caller.
+inline constexpr std::size_t large_tensor = std::size_t{1} << 16;
+
+}  // namespace fovea

@@ -1,0 +1,151 @@
+// Steps of a training that has seen its largest batch take nothing from the system: no region for tensors,
+// and no large block of operator new beside them.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdlib>
+#include <functional>
+#include <new>
+#include <optional>
+
+#include "fovea/core/memory.h"
+#include "fovea/models/language_model.h"
+#include "fovea/models/rnn.h"
+#include "fovea/models/transformer.h"
+#include "fovea/nn/optimizer.h"
+
+namespace {
+
+// malloc keeps smaller blocks for the next caller: by default it maps those of 128 KiB and more.
+constexpr std::size_t large = std::size_t{1} << 16;
+std::atomic<std::int64_t> large_blocks{0};
+
+void* counted(std::size_t size, std::size_t alignment) {
+  if (size >= large) ++large_blocks;
+  void* memory =
+      std::aligned_alloc(alignment, (std::max<std::size_t>(size, 1) + alignment - 1) / alignment * alignment);
+  if (!memory) throw std::bad_alloc();
+  return memory;
+}
+
+}  // namespace
+
+void* operator new(std::size_t size) {
+  return counted(size, alignof(std::max_align_t));
+}
+void* operator new(std::size_t size, std::align_val_t alignment) {
+  return counted(size, static_cast<std::size_t>(alignment));
+}
+void operator delete(void* memory) noexcept {
+  std::free(memory);
+}
+void operator delete(void* memory, std::size_t) noexcept {
+  std::free(memory);
+}
+void operator delete(void* memory, std::align_val_t) noexcept {
+  std::free(memory);
+}
+void operator delete(void* memory, std::size_t, std::align_val_t) noexcept {
+  std::free(memory);
+}
+
+namespace fovea::models {
+namespace {
+
+constexpr std::int64_t vocabulary = 3000;
+
+Batch sentences(std::int64_t size, std::int64_t source_len, std::int64_t target_len) {
+  Batch batch;
+  batch.size = size;
+  batch.source_len = source_len;
+  batch.target_len = target_len;
+  batch.source_lengths.assign(static_cast<std::size_t>(size), source_len);
+  batch.target_lengths.assign(static_cast<std::size_t>(size), target_len);
+  for (std::int64_t i = 0; i < size * source_len; ++i)
+    batch.source.push_back(static_cast<std::int32_t>(4 + i * 37 % (vocabulary - 4)));
+  for (std::int64_t i = 0; i < size * target_len; ++i)
+    batch.target_input.push_back(static_cast<std::int32_t>(4 + i * 41 % (vocabulary - 4)));
+  batch.target_output = batch.target_input;
+  return batch;
+}
+
+using Loss = std::function<nn::Var(nn::Context&, std::size_t batch)>;
+
+// Three rounds over batches of several shapes, the largest one among them.
+void expect_no_requests(nn::ParameterSet& parameters, autograd::Operands precision, const Loss& loss) {
+#if defined(__SANITIZE_ADDRESS__)
+  GTEST_SKIP() << "under the address sanitizer tensors come from operator new";
+#endif
+  std::optional<nn::Adam> adam(std::in_place, parameters, nn::AdamOptions{.clip_norm = 1.0});
+  for (int round = 0; round < 3; ++round) {
+    for (const std::size_t batch : {0, 1, 2, 3}) {
+      const std::int64_t requests = tensor_memory().requests, blocks = large_blocks;
+      autograd::Tape tape(precision);
+      nn::Context context{&tape, static_cast<std::uint64_t>(round), 0};
+      tape.backward(loss(context, batch));
+      adam->step(0.001);
+      if (round < 2) continue;
+      EXPECT_EQ(tensor_memory().requests, requests) << "batch " << batch;
+      EXPECT_EQ(large_blocks, blocks) << "batch " << batch;
+    }
+  }
+  constexpr std::size_t kept_without_adam = std::size_t{64} << 20;
+  EXPECT_GT(tensor_memory().taken, kept_without_adam) << "too small a step to show anything";
+  adam.reset();
+  EXPECT_LE(tensor_memory().taken, 2 * kept_without_adam) << tensor_memory().used << " in use";
+}
+
+class StepMemory : public ::testing::Test {
+ protected:
+  // Of up to 1,440 rows.
+  const Batch batches_[4] = {sentences(96, 12, 13), sentences(40, 30, 36), sentences(64, 20, 17),
+                             sentences(11, 60, 50)};
+};
+
+TEST_F(StepMemory, OfATransformer) {
+  for (const autograd::Operands precision : {autograd::Operands::f32, autograd::Operands::bf16}) {
+    SCOPED_TRACE(autograd::to_string(precision));
+    const auto model = make_transformer({.vocabulary = vocabulary,
+                                         .dim = 128,
+                                         .feed_forward = 512,
+                                         .encoder_layers = 4,
+                                         .decoder_layers = 4,
+                                         .dropout = 0.1f},
+                                        1);
+    expect_no_requests(model->parameters(), precision, [&](nn::Context& context, std::size_t batch) {
+      autograd::CrossEntropyStats stats;
+      return model->loss(context, batches_[batch], {.smoothing = 0.1f}, &stats);
+    });
+  }
+}
+
+TEST_F(StepMemory, OfAnRnn) {
+  const auto model =
+      make_rnn({.vocabulary = vocabulary, .embedding = 256, .hidden = 256, .dropout = 0.1f}, 1);
+  expect_no_requests(model->parameters(), autograd::Operands::f32,
+                     [&](nn::Context& context, std::size_t batch) {
+                       autograd::CrossEntropyStats stats;
+                       return model->loss(context, batches_[batch], {.smoothing = 0.1f}, &stats);
+                     });
+}
+
+TEST_F(StepMemory, OfALanguageModel) {
+  LanguageModel model({.vocabulary = 256, .dropout = 0.1f}, 1);
+  Padded texts[4];
+  for (std::size_t n = 0; n < 4; ++n) {
+    texts[n].size = std::int64_t{1} << n;
+    texts[n].length = 1700 >> n;
+    texts[n].lengths.assign(static_cast<std::size_t>(texts[n].size), texts[n].length);
+    for (std::int64_t i = 0; i < texts[n].size * texts[n].length; ++i)
+      texts[n].ids.push_back(static_cast<std::int32_t>(i * 37 % 256));
+  }
+  expect_no_requests(model.parameters(), autograd::Operands::f32,
+                     [&](nn::Context& context, std::size_t batch) {
+                       autograd::CrossEntropyStats stats;
+                       return model.loss(context, texts[batch], {}, &stats);
+                     });
+}
+
+}  // namespace
+}  // namespace fovea::models
