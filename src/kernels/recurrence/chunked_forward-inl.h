@@ -180,6 +180,19 @@ HWY_INLINE void ReadOutputs(const RecurrenceProblem<T>& p, const RecurrenceResul
   }
 }
 
+/// Fetches columns [first, first + count) of the rows of a chunk.
+template <class T, class P>
+HWY_INLINE void FetchRows(const RecurrenceProblem<T>& p, const Operand<P>& from, int64_t h, const ChunkAt& at,
+                          int64_t first, int64_t count) {
+  constexpr int64_t line = 64 / static_cast<int64_t>(sizeof(T));
+  if (!from.data) return;
+  const TokenSequence& sequence = p.sequences[at.n];
+  for (int64_t i = 0; i < at.count; ++i) {
+    const auto* row = RecurrenceRow(from, sequence.entry, h, sequence.row(at.begin + i)) + first;
+    for (int64_t j = 0; j < count; j += line) FetchLine(row + j);
+  }
+}
+
 template <class T>
 HWY_NOINLINE void ForwardUnit(const RecurrenceProblem<T>& p, const RecurrenceResults<T>& results, int64_t n,
                               int64_t h, int64_t tile, std::byte* memory) {
@@ -197,7 +210,18 @@ HWY_NOINLINE void ForwardUnit(const RecurrenceProblem<T>& p, const RecurrenceRes
     const ChunkAt at{n, h, begin, HWY_MIN(kChunk, count - begin)};
     PrepareChunk(p, at, queries, c);
     GatherTargets(p, at, columns, v.targets);
+    const ChunkAt next{n, h, begin + kChunk, HWY_MAX(HWY_MIN(kChunk, count - begin - kChunk), 0)};
+    FetchRows(p, p.key, KeyHeadOf(p, h), next, 0, p.key_dim);
+    FetchRows(p, p.value, h, next, columns.first, columns.count);
+    if (p.decay == DecayKind::key) FetchRows(p, p.log_decay, h, next, 0, p.key_dim);
+    FetchRows(p, p.erase, h, next, 0, p.key_dim);
+    FetchRows(p, p.a, h, next, 0, p.key_dim);
+    FetchRows(p, p.b, h, next, 0, p.key_dim);
     WriteRows(p, at, columns, c, state, v);
+    for (int64_t reader = 0; queries && reader < c.readers; ++reader) {
+      FetchRows(p, p.query, QueryHeadOf(p, h, reader), next, 0, p.key_dim);
+      FetchRows(p, results.output, h * c.readers + reader, next, columns.first, columns.count);
+    }
     if (queries) ReadOutputs(p, results, at, columns, c, state, v);
     UpdateState(p, at, columns, c, v.targets, WrittenOf(v), state);
   }
