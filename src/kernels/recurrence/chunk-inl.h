@@ -117,6 +117,13 @@ HWY_INLINE Chunk<T> TakeChunk(const RecurrenceProblem<T>& p, Carve& carve) {
           readers};
 }
 
+/// Rows of a chunk, one a token, where the caller has them or gathered.
+template <class T>
+struct RowsAt {
+  const T* data;
+  int64_t stride;
+};
+
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V Flush(D d, V x) {
   using T = hn::TFromD<D>;

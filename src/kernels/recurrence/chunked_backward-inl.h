@@ -30,6 +30,7 @@ constexpr int64_t kSegmentTokens = kChunk * recurrence_segment;
 template <class T>
 struct BackwardBuffers {
   ChunkGradient<T> rows;
+  T* targets;          // [16][stride]
   T* d_outputs;        // [readers · 16][stride]
   T* d_written;        // [16][stride]: dW, then X
   T* d_targets;        // [16][stride]: dY; the same memory as d_written but for a low-rank write
@@ -51,6 +52,7 @@ HWY_INLINE BackwardBuffers<T> TakeBackwardBuffers(const RecurrenceProblem<T>& p,
                 segments = (p.longest + kSegmentTokens - 1) / kSegmentTokens;
   BackwardBuffers<T> s;
   s.rows = TakeChunkGradient(p, c, carve);
+  s.targets = carve.Take<T>(values);
   s.d_outputs = carve.Take<T>(c.readers * values);
   s.d_written = carve.Take<T>(values);
   s.d_targets = p.write == WriteKind::low_rank ? carve.Take<T>(values) : s.d_written;
@@ -64,6 +66,26 @@ HWY_INLINE BackwardBuffers<T> TakeBackwardBuffers(const RecurrenceProblem<T>& p,
   s.states = carve.Take<T>((recurrence_segment + 1) * state);
   s.written = p.write == WriteKind::additive ? nullptr : carve.Take<T>(recurrence_segment * values);
   return s;
+}
+
+/// tile ← decays of the chunk ∘ tile.
+template <class T>
+HWY_INLINE void DecayRows(const RecurrenceProblem<T>& p, const ChunkAt& at, int64_t stride, const Chunk<T>& c,
+                          T* tile) {
+  if (p.decay == DecayKind::none) return;
+  for (int64_t i = 0; i < p.key_dim; ++i) {
+    const T decay =
+        p.decay == DecayKind::key ? c.to_token[(at.count - 1) * c.dim + i] : c.to_token[at.count - 1];
+    ScaleInto(decay, tile + i * stride, stride, tile + i * stride);
+  }
+}
+
+template <class T>
+HWY_INLINE void GatherTargets(const RecurrenceProblem<T>& p, const ChunkAt& at, const Columns& columns,
+                              T* targets) {
+  GatherRows(
+      p.value, p.sequences[at.n], at.h, at, columns.first, columns.count, columns.stride,
+      [&](int64_t i) { return p.write == WriteKind::delta ? BetaAt(p, at, i) : T(1); }, targets);
 }
 
 /// The backward pass of one unit.
@@ -80,10 +102,12 @@ class BackwardUnit {
         tile_(tile),
         columns_(ColumnsOf(p, tile)),
         queries_(g.d_output.data != nullptr),
-        low_rank_(p.write == WriteKind::low_rank) {
-    Carve carve(memory);
+        low_rank_(p.write == WriteKind::low_rank),
+        carve_(memory),
+        fetch_(p, carve_) {
+    Carve& carve = carve_;
     c_ = TakeChunk(p, carve);
-    v_ = TakeValues(p, carve);
+    f_ = TakeForwardBuffers(p, carve);
     s_ = TakeBackwardBuffers(p, c_, carve);
     state_size_ = p.key_dim * columns_.stride;
   }
@@ -128,17 +152,12 @@ class BackwardUnit {
     for (int64_t chunk = 0; chunk < chunks; ++chunk) {
       throw_if_cancelled();
       const ChunkAt at = At(segment, chunk);
-      T* state = s_.states + chunk * state_size_;
-      PrepareChunk(p_, at, false, c_);
-      GatherTargets(p_, at, columns_, v_.targets);
-      WriteRows(p_, at, columns_, c_, state, v_);
-      if (keeps_written && s_.written) {
-        T* to = s_.written + chunk * kChunk * columns_.stride;
-        Copy(v_.written, at.count * columns_.stride, to);
-        Fill(T{0}, (kChunk - at.count) * columns_.stride, to + at.count * columns_.stride);
-      }
-      Copy(state, state_size_, state + state_size_);
-      UpdateState(p_, at, columns_, c_, v_.targets, WrittenOf(v_), state + state_size_);
+      T *state = s_.states + chunk * state_size_, *written = f_.written;
+      if (keeps_written && s_.written) written = s_.written + chunk * kChunk * columns_.stride;
+      const ForwardRows<T> rows = PrepareForward(p_, at, columns_, false, c_, f_);
+      WriteRows(p_, at, columns_, c_, f_, rows, state, written, fetch_);
+      if (s_.written) Fill(T{0}, (kChunk - at.count) * columns_.stride, written + at.count * columns_.stride);
+      UpdateState(p_, at, columns_, c_, f_, rows, written, state, state + state_size_, fetch_);
     }
     return chunks;
   }
@@ -148,8 +167,8 @@ class BackwardUnit {
     throw_if_cancelled();
     const T* state = s_.states + chunk * state_size_;
     PrepareChunk(p_, at, queries_, c_);
-    GatherTargets(p_, at, columns_, v_.targets);
-    const T* written = s_.written ? s_.written + chunk * kChunk * columns_.stride : v_.targets;
+    GatherTargets(p_, at, columns_, s_.targets);
+    const T* written = s_.written ? s_.written + chunk * kChunk * columns_.stride : s_.targets;
     GatherOutputGradients(at);
     WrittenGradients(at);
     PairAndRowGradients(at, state, written);
@@ -213,7 +232,7 @@ class BackwardUnit {
         Product<false, T>(count, kChunk, {x, stride, 1, y_transposed, kChunk, to, kChunk, columns_.count});
     };
     T *by_k = s_.transposed, *by_b = s_.more_transposed;  // what k and b write, transposed
-    TransposeValues(low_rank_ ? v_.targets : written, by_k);
+    TransposeValues(low_rank_ ? s_.targets : written, by_k);
     TimesStateTransposed(by_k, s_.z, s_.rows.dk);
     pairs(s_.d_outputs, rows, by_k, s_.rows.qk);
     if (c_.e) pairs(s_.d_written, at.count, by_k, s_.rows.ek);
@@ -261,7 +280,7 @@ class BackwardUnit {
       for (int64_t r = i; r < c_.readers * kChunk; r += kChunk) {
         const T *q = c_.q + r * c_.dim, *d_output = s_.d_outputs + r * columns_.stride;
         T* dq = s_.rows.dq + r * c_.dim;
-        const T cross = Dot(d_output, v_.targets + i * columns_.stride, columns_.count);
+        const T cross = Dot(d_output, s_.targets + i * columns_.stride, columns_.count);
         AddScaled(c_.own[r], d_output, columns_.stride, s_.d_targets + i * columns_.stride);
         if (bonus) {
           for (int64_t j = 0; j < p_.key_dim; ++j) {
@@ -345,8 +364,10 @@ class BackwardUnit {
   int64_t n_, h_, tile_;
   Columns columns_;
   bool queries_, low_rank_;
+  Carve carve_;
+  FetchedRows<T> fetch_;
   Chunk<T> c_;
-  ChunkValues<T> v_;
+  ForwardBuffers<T> f_;
   BackwardBuffers<T> s_;
   int64_t state_size_;
 };
@@ -355,7 +376,8 @@ template <class T>
 size_t BackwardUnitBytes(const RecurrenceProblem<T>& p) {
   Carve carve(nullptr);
   const Chunk<T> c = TakeChunk(p, carve);
-  TakeValues(p, carve);
+  TakeForwardBuffers(p, carve);
+  FetchedRows<T>(p, carve);
   TakeBackwardBuffers(p, c, carve);
   return carve.Used();
 }

@@ -55,8 +55,8 @@ HWY_INLINE int64_t ScanStride(const ScanProblem<T>& p) {
 }
 
 /// Rows of the caller that a unit reads or writes soon. Their lines are fetched while the tokens of a block
-/// are computed. A tile is 512 bytes of rows that are kilobytes apart, so the processor's own prefetchers find
-/// nothing there: without this, copying rows took two fifths of a forward call.
+/// are computed. A tile is 512 bytes of rows that are kilobytes apart, so the processor's own prefetchers
+/// find nothing there: without this, copying rows took two fifths of a forward call.
 struct ScanFetch {
   static constexpr int64_t kMost = 7;  // of backward: x, delta, z, their gradients and d_output
   const std::byte** rows = nullptr;    // [32][kMost]
@@ -66,7 +66,8 @@ struct ScanFetch {
   HWY_INLINE void Lines(int64_t t, int64_t column) const {
     for (int64_t i = 0; i < count; ++i) FetchLine(rows[t * kMost + i] + column * element_size);
   }
-  /// Adds the tile's part of the rows of tokens [begin, begin + tokens). The last one stands for those behind.
+  /// Adds the tile's part of the rows of tokens [begin, begin + tokens). The last one stands for those
+  /// behind.
   template <class Byte>
   HWY_INLINE void Add(const StoredRows<Byte>& from, const TokenSequence& sequence, int64_t begin,
                       int64_t tokens, const ScanTile& tile) {
@@ -88,17 +89,19 @@ struct ScanRows {
   T *x, *step, *input, *output, *gate;
   T *b, *c;
   T *rate, *state;
-  T *d, *bias;  // [stride]
+  T *d, *bias;                // [stride]
   const std::byte** fetched;  // [32][ScanFetch::kMost]
 };
 template <class T>
 HWY_INLINE ScanRows<T> TakeScanRows(const ScanProblem<T>& p, Carve& carve) {
   const int64_t stride = ScanStride(p), rows = scan_tokens * stride, pairs = scan_tokens * p.state_dim,
                 states = p.state_dim * stride;
-  return {carve.Take<T>(rows),   carve.Take<T>(rows),   carve.Take<T>(rows),  carve.Take<T>(rows),
-          carve.Take<T>(rows),   carve.Take<T>(pairs),  carve.Take<T>(pairs), carve.Take<T>(states),
-          carve.Take<T>(states), carve.Take<T>(stride), carve.Take<T>(stride),
-          carve.Take<const std::byte*>(scan_tokens * ScanFetch::kMost)};
+  return {carve.Take<T>(rows),   carve.Take<T>(rows),
+          carve.Take<T>(rows),   carve.Take<T>(rows),
+          carve.Take<T>(rows),   carve.Take<T>(pairs),
+          carve.Take<T>(pairs),  carve.Take<T>(states),
+          carve.Take<T>(states), carve.Take<T>(stride),
+          carve.Take<T>(stride), carve.Take<const std::byte*>(scan_tokens * ScanFetch::kMost)};
 }
 
 /// [channels, state_dim] of the tile, to [state_dim][stride], and back. Null: zeros.

@@ -248,7 +248,8 @@ HWY_NOINLINE void ScanBackwardUnit(const ScanProblem<T>& p, const ScanGradientPr
       for (const StoredRows<const std::byte>& rows : {p.x, p.delta, p.z, g.d_output})
         fetch.Add(rows, sequence, begin - scan_tokens, scan_tokens, tile);
     }
-    for (const StoredRows<std::byte>& rows : {g.x, g.delta, g.z}) fetch.Add(rows, sequence, begin, count, tile);
+    for (const StoredRows<std::byte>& rows : {g.x, g.delta, g.z})
+      fetch.Add(rows, sequence, begin, count, tile);
     for (int64_t at = 0; at < tile.columns; at += lanes) {
       ScanVector<true>(p, count, stride, at, r, fetch, b.states, b.decays);
       ScanVectorBackward(p, count, stride, at, r, b);
