@@ -79,12 +79,25 @@ HWY_NOINLINE void ReaderRowsBackward(const RecurrenceProblem<T>& p, const ChunkA
                                      const Chunk<T>& c, const ChunkGradient<T>& g) {
   const int64_t dim = c.dim;
   const Reach query_reach = QueryReach(p), erase_reach = EraseReach(p);
+  // Writer rows before the block of the walk are decayed to its start, and those of the block to token i.
   const auto add = [&](int64_t row, int64_t i, Reach reach, const T* by_k, const T* by_b, T* dx) {
-    const int64_t start = reach == Reach::before ? i - 1 : i, seen = reach == Reach::inclusive ? i + 1 : i;
-    if (start >= 0) MultiplyInto(c.to_token + start * dim, dim, dx + row * dim);
-    Product<true, T>(1, dim, {by_k + row * kChunk, kChunk, 1, c.k_end, dim, dx + row * dim, dim, seen});
-    if (by_b)
-      Product<true, T>(1, dim, {by_b + row * kChunk, kChunk, 1, c.b_end, dim, dx + row * dim, dim, seen});
+    const int64_t start = reach == Reach::before ? i - 1 : i, seen = reach == Reach::inclusive ? i + 1 : i,
+                  first = WalkStart(i);
+    const auto rows = [&](const T* by, const T* writers, int64_t begin, int64_t end, T* to) {
+      Product<true, T>(
+          1, dim, {by + row * kChunk + begin, kChunk, 1, writers + begin * dim, dim, to, dim, end - begin});
+    };
+    T* to = dx + row * dim;
+    if (start >= 0) MultiplyInto(c.to_token + start * dim, dim, to);
+    if (first > 0) {
+      Fill(T{0}, dim, c.walked_row);
+      rows(by_k, c.k_end, 0, first, c.walked_row);
+      if (by_b) rows(by_b, c.b_end, 0, first, c.walked_row);
+      MultiplyInto(c.walked, dim, c.walked_row);
+      AddScaled(T(1), c.walked_row, dim, to);
+    }
+    rows(by_k, c.k_end, first, seen, to);
+    if (by_b) rows(by_b, c.b_end, first, seen, to);
   };
   Copy(c.k, at.count * dim, c.k_end);
   if (c.b) Copy(c.b, at.count * dim, c.b_end);
