@@ -21,7 +21,7 @@ template <class T>
 class FetchedRows {
  public:
   FetchedRows(const RecurrenceProblem<T>& p, Carve& carve)
-      : pieces_(carve.Take<Piece>(kChunk * (6 + 2 * ReadersOf(p)))) {}
+      : pieces_(carve.Take<Piece>(kChunk * MostRows(p))) {}
 
   HWY_INLINE void Restart() { next_ = end_ = 0; }
   template <class P>
@@ -43,6 +43,8 @@ class FetchedRows {
   }
 
  private:
+  /// Of backward: key, value, erase, a, b, log_decay and their gradients; query, its gradient, d_output.
+  static int64_t MostRows(const RecurrenceProblem<T>& p) { return 12 + 3 * ReadersOf(p); }
   static constexpr int64_t kLine = 64 / static_cast<int64_t>(sizeof(T)), kLinesAtOnce = 16;
   struct Piece {
     const T* row;
@@ -143,6 +145,7 @@ HWY_INLINE void SumRows(const ChunkSum<T>& p, int64_t m, int64_t n_count, Fetche
       SumBlock<kRows, 4>(p, m, n);
     }
   }
+  if (n < n_count) fetch.Some();
   for (; n + 2 * lanes <= n_count; n += 2 * lanes) SumBlock<kRows, 2>(p, m, n);
   if (n < n_count) SumBlock<kRows, 1>(p, m, n);
 }

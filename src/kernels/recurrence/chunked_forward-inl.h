@@ -98,6 +98,16 @@ HWY_INLINE RowsAt<T> WrittenOf(const Chunk<T>& c, const ForwardRows<T>& rows, co
   return c.e ? RowsAt<T>{written, stride} : rows.values;
 }
 
+/// The state tile that `sum` starts from is decayed by the chunk.
+template <class T>
+HWY_INLINE void DecayFrom(const RecurrenceProblem<T>& p, const ChunkAt& at, const Chunk<T>& c,
+                          ChunkSum<T>& sum) {
+  if (p.decay == DecayKind::none) return;
+  const bool by_channel = p.decay == DecayKind::key;
+  sum.from_factors = c.to_token + (at.count - 1) * (by_channel ? c.dim : 1);
+  sum.from_factors_step = by_channel ? 1 : 0;
+}
+
 /// The state behind the chunk, from that before it; both may be the same memory.
 template <class T>
 HWY_INLINE void UpdateState(const RecurrenceProblem<T>& p, const ChunkAt& at, const Columns& columns,
@@ -118,12 +128,7 @@ HWY_INLINE void UpdateState(const RecurrenceProblem<T>& p, const ChunkAt& at, co
                   .first = term(rows.k, by_k, f.k_writes),
                   .from = from,
                   .from_stride = stride};
-  if (p.decay == DecayKind::key) {
-    sum.from_factors = c.to_token + (at.count - 1) * c.dim;
-  } else if (shared) {
-    sum.from_factors = c.to_token + (at.count - 1);
-    sum.from_factors_step = 0;
-  }
+  DecayFrom(p, at, c, sum);
   if (c.b) {
     sum.more[0] = term(rows.b, {written, stride}, f.b_writes);
     sum.more_count = 1;
