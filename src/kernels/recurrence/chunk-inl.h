@@ -31,6 +31,7 @@ namespace fovea::kernels {
 namespace HWY_NAMESPACE {
 
 constexpr int64_t kChunk = recurrence_chunk;
+constexpr int64_t kWalkBlock = 4;  // tokens: see WalkDecays
 
 /// The tokens that a reader row of token i reads. `inclusive`: 0..i, decayed by the steps up to that of token
 /// i. `strict`: 0..i-1, decayed likewise. `before`: 0..i-1, without the step of token i.
@@ -74,14 +75,15 @@ struct ChunkAt {
 template <class T>
 struct Chunk {
   T *q, *q_start, *k, *k_end, *e, *e_start, *b, *b_end;
-  T* transposed;         // [dim][16]: keys, then b
-  T* decay;              // e^g: [16][dim] by channel, else [16]
-  T* to_token;           // decays from the start to each token, in the shape of `decay`
-  T* to_end;             // from each token to the end: [16], where not by channel
-  T *q_gamma, *e_gamma;  // [16][16]: decays of pairs by the reach of q and e, where not by channel
-  T *qk, *qb;            // [readers · 16][16]: products of pairs with their decays, 0 out of reach
-  T *ek, *eb;            // [16][16]
-  T* own;                // [readers · 16]: the share of its own target that a token reads
+  T* transposed;           // [dim][16]: keys, then b
+  T* decay;                // e^g: [16][dim] by channel, else [16]
+  T* to_token;             // decays from the start to each token, in the shape of `decay`
+  T* to_end;               // from each token to the end: [16], where not by channel
+  T *q_gamma, *e_gamma;    // [16][16]: decays of pairs by the reach of q and e, where not by channel
+  T *qk, *qb;              // [readers · 16][16]: products of pairs with their decays, 0 out of reach
+  T *ek, *eb;              // [16][16]
+  T *walked, *walked_row;  // [dim], where by channel: see WalkDecays
+  T* own;                  // [readers · 16]: the share of its own target that a token reads
   int64_t dim, readers;
 
   HWY_INLINE int64_t QueryRows(int64_t count) const { return readers == 1 ? count : readers * kChunk; }
@@ -112,19 +114,32 @@ HWY_INLINE Chunk<T> TakeChunk(const RecurrenceProblem<T>& p, Carve& carve) {
           take(low_rank, readers * pairs),
           take(erases, pairs),
           take(low_rank, pairs),
+          take(by_channel, dim),
+          take(by_channel, dim),
           carve.Take<T>(readers * kChunk),
           dim,
           readers};
 }
 
+/// Rows of a chunk, one a token, where the caller has them or gathered.
+template <class T>
+struct RowsAt {
+  const T* data;
+  int64_t stride;
+};
+
+/// Subnormal numbers become 0 where FlushSubnormals does not do that. The comparisons took a fiftieth of a
+/// forward call with decays by channel.
 template <class D, class V = hn::Vec<D>>
-HWY_INLINE V Flush(D d, V x) {
+HWY_INLINE V Flush([[maybe_unused]] D d, V x) {
+  if constexpr (FlushSubnormals::exists()) return x;
   using T = hn::TFromD<D>;
   const V smallest = hn::Set(d, sizeof(T) == 8 ? T(DBL_MIN) : T(FLT_MIN));
   return hn::IfThenZeroElse(hn::Lt(hn::Abs(x), smallest), x);
 }
 template <class T>
 HWY_INLINE T FlushOne(T x) {
+  if constexpr (FlushSubnormals::exists()) return x;
   return x < (sizeof(T) == 8 ? T(DBL_MIN) : T(FLT_MIN)) ? T(0) : x;
 }
 /// to = x ∘ f, flushed; whole vectors.
@@ -154,9 +169,14 @@ HWY_INLINE void GatherRows(const Operand<const T*>& from, const TokenSequence& s
       Fill(T{0}, stride, row);
       continue;
     }
-    Copy(RecurrenceRow(from, sequence.entry, h, sequence.row(at.begin + i)) + offset, dim, row);
-    Fill(T{0}, stride - dim, row + dim);
+    const T* source = RecurrenceRow(from, sequence.entry, h, sequence.row(at.begin + i)) + offset;
     const T f = factor(i);
+    if (f != T(1) && dim == stride) {
+      ScaleInto(f, source, dim, row);
+      continue;
+    }
+    Copy(source, dim, row);
+    Fill(T{0}, stride - dim, row + dim);
     if (f != T(1)) ScaleInto(f, row, stride, row);
   }
 }
@@ -208,9 +228,13 @@ HWY_NOINLINE void GatherDecays(const RecurrenceProblem<T>& p, const ChunkAt& at,
   if (p.decay == DecayKind::key) {
     for (int64_t i = 0; i < at.count; ++i) {
       T* row = c.decay + i * c.dim;
-      Copy(gates(i), p.key_dim, row);
-      Fill(T{0}, c.dim - p.key_dim, row + p.key_dim);
-      for (int64_t j = 0; j < c.dim; j += lanes) hn::StoreU(Exp(d, hn::LoadU(d, row + j)), d, row + j);
+      const T* from = gates(i);
+      if (c.dim > p.key_dim) {
+        Copy(from, p.key_dim, row);
+        Fill(T{0}, c.dim - p.key_dim, row + p.key_dim);
+        from = row;
+      }
+      for (int64_t j = 0; j < c.dim; j += lanes) hn::StoreU(Exp(d, hn::LoadU(d, from + j)), d, row + j);
     }
     return;
   }

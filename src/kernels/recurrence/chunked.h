@@ -20,8 +20,9 @@ inline constexpr std::int64_t recurrence_chunk = 16;
 inline constexpr std::int64_t recurrence_tile = 128;
 /// Up to this many tokens of a sequence, one token after the other is faster than a chunk.
 inline constexpr std::int64_t recurrence_step_tokens = 4;
-/// Backward keeps the state before every 8 chunks, and computes those between again.
-inline constexpr std::int64_t recurrence_segment = 8;
+/// Backward keeps the states before all chunks of a segment, as many as these bytes hold, and at least 8.
+/// With several segments it keeps the state before each, and computes the others a second time.
+inline constexpr std::int64_t recurrence_segment_bytes = 4 << 20, recurrence_segment_chunks = 8;
 
 /// Best first: "avx512 step" (recurrence/step-inl.h), "avx512 chunked", then those of "avx2" and "baseline".
 std::vector<RecurrenceCandidate> chunked_recurrence_candidates();

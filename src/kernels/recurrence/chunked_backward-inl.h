@@ -8,8 +8,8 @@
 //   by rows:  dQ_start = dO S^T, dE_start = X S^T, dK_end = W Z^T (low rank: Y Z^T, and dB_end = W Z^T)
 //   Z   ← decays ∘ Z + Q_start^T dO + E_start^T X
 //
-// The states S are computed again: first one for every segment of 8 chunks, then all of one segment, which
-// stay in the second-level cache.
+// The states S are computed again. Of a long sequence they are first computed for the starts of segments,
+// then for the chunks of one segment after the other.
 #if defined(FOVEA_RECURRENCE_CHUNKED_BACKWARD_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef FOVEA_RECURRENCE_CHUNKED_BACKWARD_INL_H_
 #undef FOVEA_RECURRENCE_CHUNKED_BACKWARD_INL_H_
@@ -24,12 +24,19 @@ HWY_BEFORE_NAMESPACE();
 namespace fovea::kernels {
 namespace HWY_NAMESPACE {
 
-constexpr int64_t kSegmentTokens = kChunk * recurrence_segment;
+/// The chunks of a segment. They change no bits: a state that is computed again is the same.
+template <class T>
+HWY_INLINE int64_t SegmentChunks(const RecurrenceProblem<T>& p) {
+  const int64_t state = p.key_dim * Padded<T>(TilesOf(p).width) * static_cast<int64_t>(sizeof(T)),
+                most = HWY_MAX(recurrence_segment_bytes / state, recurrence_segment_chunks);
+  return HWY_MAX(HWY_MIN((p.longest + kChunk - 1) / kChunk, most), 1);
+}
 
 /// The scratch buffers of a unit besides those of forward. Rows of values have columns.stride elements.
 template <class T>
 struct BackwardBuffers {
   ChunkGradient<T> rows;
+  T* targets;          // [16][stride]
   T* d_outputs;        // [readers · 16][stride]
   T* d_written;        // [16][stride]: dW, then X
   T* d_targets;        // [16][stride]: dY; the same memory as d_written but for a low-rank write
@@ -40,17 +47,19 @@ struct BackwardBuffers {
   T* bonus;            // [dim]
   T* z;                // [key_dim][stride]
   T* checkpoints;      // [segments][key_dim][stride]: the state before each segment
-  T* states;           // [9][key_dim][stride]: before each chunk of a segment, and behind the last
-  T* written;          // [8][16][stride]: W of each chunk of a segment; null where W = Y
+  T* states;           // [chunks of a segment + 1][key_dim][stride]: before each, and behind the last
+  T* written;          // [chunks of a segment][16][stride]: W of each; null where W = Y
 };
 
 template <class T>
 HWY_INLINE BackwardBuffers<T> TakeBackwardBuffers(const RecurrenceProblem<T>& p, const Chunk<T>& c,
                                                   Carve& carve) {
   const int64_t stride = Padded<T>(TilesOf(p).width), values = kChunk * stride, state = p.key_dim * stride,
-                segments = (p.longest + kSegmentTokens - 1) / kSegmentTokens;
+                chunks = SegmentChunks(p), tokens = chunks * kChunk,
+                segments = (p.longest + tokens - 1) / tokens;
   BackwardBuffers<T> s;
   s.rows = TakeChunkGradient(p, c, carve);
+  s.targets = carve.Take<T>(values);
   s.d_outputs = carve.Take<T>(c.readers * values);
   s.d_written = carve.Take<T>(values);
   s.d_targets = p.write == WriteKind::low_rank ? carve.Take<T>(values) : s.d_written;
@@ -61,9 +70,17 @@ HWY_INLINE BackwardBuffers<T> TakeBackwardBuffers(const RecurrenceProblem<T>& p,
   s.bonus = carve.Take<T>(c.dim);
   s.z = carve.Take<T>(state);
   s.checkpoints = carve.Take<T>(segments * state);
-  s.states = carve.Take<T>((recurrence_segment + 1) * state);
-  s.written = p.write == WriteKind::additive ? nullptr : carve.Take<T>(recurrence_segment * values);
+  s.states = carve.Take<T>((chunks + 1) * state);
+  s.written = p.write == WriteKind::additive ? nullptr : carve.Take<T>(chunks * values);
   return s;
+}
+
+template <class T>
+HWY_INLINE void GatherTargets(const RecurrenceProblem<T>& p, const ChunkAt& at, const Columns& columns,
+                              T* targets) {
+  GatherRows(
+      p.value, p.sequences[at.n], at.h, at, columns.first, columns.count, columns.stride,
+      [&](int64_t i) { return p.write == WriteKind::delta ? BetaAt(p, at, i) : T(1); }, targets);
 }
 
 /// The backward pass of one unit.
@@ -78,12 +95,15 @@ class BackwardUnit {
         n_(n),
         h_(h),
         tile_(tile),
+        segment_tokens_(SegmentChunks(p) * kChunk),
         columns_(ColumnsOf(p, tile)),
         queries_(g.d_output.data != nullptr),
-        low_rank_(p.write == WriteKind::low_rank) {
-    Carve carve(memory);
+        low_rank_(p.write == WriteKind::low_rank),
+        carve_(memory),
+        fetch_(p, carve_) {
+    Carve& carve = carve_;
     c_ = TakeChunk(p, carve);
-    v_ = TakeValues(p, carve);
+    f_ = TakeForwardBuffers(p, carve);
     s_ = TakeBackwardBuffers(p, c_, carve);
     state_size_ = p.key_dim * columns_.stride;
   }
@@ -91,16 +111,13 @@ class BackwardUnit {
   HWY_NOINLINE void Run() {
     const FlushSubnormals flush;
     const int64_t unit = n_ * p_.heads + h_, count = p_.sequences[n_].count;
-    const int64_t segments = (count + kSegmentTokens - 1) / kSegmentTokens;
+    const int64_t segments = (count + segment_tokens_ - 1) / segment_tokens_;
     Fill(T{0}, c_.dim, s_.bonus);
     LoadState(p_, g_.d_final_state, unit, columns_, s_.z);
     LoadState(p_, p_.initial_state, unit, columns_, s_.states);
     for (int64_t segment = 0; segment < segments; ++segment) {
       Copy(s_.states, state_size_, s_.checkpoints + segment * state_size_);
-      if (segment + 1 < segments) {
-        Advance(segment, false);
-        Copy(s_.states + recurrence_segment * state_size_, state_size_, s_.states);
-      }
+      if (segment + 1 < segments) Advance(segment, false);
     }
     T constant = 0;
     for (int64_t segment = segments - 1; segment >= 0; --segment) {
@@ -116,40 +133,65 @@ class BackwardUnit {
 
  private:
   HWY_INLINE ChunkAt At(int64_t segment, int64_t chunk) const {
-    const int64_t begin = segment * kSegmentTokens + chunk * kChunk;
+    const int64_t begin = segment * segment_tokens_ + chunk * kChunk;
     return {n_, h_, begin, HWY_MIN(kChunk, p_.sequences[n_].count - begin)};
   }
 
-  /// From the state before a segment to those before its chunks and behind the last. Returns its chunks.
-  /// Without `keeps_written`, W is not kept.
-  HWY_NOINLINE int64_t Advance(int64_t segment, bool keeps_written) {
-    const int64_t left = p_.sequences[n_].count - segment * kSegmentTokens,
-                  chunks = HWY_MIN((left + kChunk - 1) / kChunk, recurrence_segment);
+  /// From the state before a segment to those before its chunks and behind the last, if they are kept; else
+  /// to that behind the last, in the same place. Returns the number of chunks.
+  HWY_NOINLINE int64_t Advance(int64_t segment, bool keeps) {
+    const int64_t left = p_.sequences[n_].count - segment * segment_tokens_,
+                  chunks = (HWY_MIN(left, segment_tokens_) + kChunk - 1) / kChunk;
     for (int64_t chunk = 0; chunk < chunks; ++chunk) {
       throw_if_cancelled();
       const ChunkAt at = At(segment, chunk);
-      T* state = s_.states + chunk * state_size_;
-      PrepareChunk(p_, at, false, c_);
-      GatherTargets(p_, at, columns_, v_.targets);
-      WriteRows(p_, at, columns_, c_, state, v_);
-      if (keeps_written && s_.written) {
-        T* to = s_.written + chunk * kChunk * columns_.stride;
-        Copy(v_.written, at.count * columns_.stride, to);
-        Fill(T{0}, (kChunk - at.count) * columns_.stride, to + at.count * columns_.stride);
+      fetch_.Restart();
+      if (chunk + 1 < chunks)
+        AddFetched(p_, RecurrenceResults<T>(), At(segment, chunk + 1), columns_, fetch_);
+      T *from = s_.states, *to = from, *written = f_.written;
+      if (keeps) {
+        from += chunk * state_size_;
+        to = from + state_size_;
+        if (s_.written) written = s_.written + chunk * kChunk * columns_.stride;
       }
-      Copy(state, state_size_, state + state_size_);
-      UpdateState(p_, at, columns_, c_, v_.targets, WrittenOf(v_), state + state_size_);
+      const ForwardRows<T> rows = PrepareForward(p_, at, columns_, false, c_, f_);
+      WriteRows(p_, at, columns_, c_, f_, rows, from, written, fetch_);
+      if (s_.written) Fill(T{0}, (kChunk - at.count) * columns_.stride, written + at.count * columns_.stride);
+      UpdateState(p_, at, columns_, c_, f_, rows, written, from, to, fetch_);
+      fetch_.Rest();
     }
     return chunks;
+  }
+
+  /// The rows that the next chunk reads, which is the one before this, and those that this one writes.
+  HWY_INLINE void AddFetchedGradients(const ChunkAt& at) {
+    fetch_.Restart();
+    if (at.begin > 0) {
+      const ChunkAt before{at.n, at.h, at.begin - kChunk, kChunk};
+      AddFetched(p_, RecurrenceResults<T>(), before, columns_, fetch_);
+      for (int64_t reader = 0; queries_ && reader < c_.readers; ++reader) {
+        fetch_.Add(p_, p_.query, QueryHeadOf(p_, h_, reader), before, 0, p_.key_dim);
+        fetch_.Add(p_, g_.d_output, h_ * c_.readers + reader, before, columns_.first, columns_.count);
+      }
+    }
+    const auto add = [&](const GradientTarget<T>& target, int64_t head) {
+      if (!target.partial) fetch_.Add(p_, target.direct, head, at, 0, target.dim);
+    };
+    for (int64_t reader = 0; reader < c_.readers; ++reader) add(targets_.query, QueryHeadOf(p_, h_, reader));
+    add(targets_.key, KeyHeadOf(p_, h_));
+    for (const GradientTarget<T>* target : {&targets_.erase, &targets_.a, &targets_.b}) add(*target, h_);
+    if (p_.decay == DecayKind::key) add(targets_.log_decay, h_);
+    fetch_.Add(p_, g_.value, h_, at, columns_.first, columns_.count);
   }
 
   /// Returns the derivative by a constant gate.
   HWY_INLINE T Backward(const ChunkAt& at, int64_t chunk) {
     throw_if_cancelled();
     const T* state = s_.states + chunk * state_size_;
+    AddFetchedGradients(at);
     PrepareChunk(p_, at, queries_, c_);
-    GatherTargets(p_, at, columns_, v_.targets);
-    const T* written = s_.written ? s_.written + chunk * kChunk * columns_.stride : v_.targets;
+    GatherTargets(p_, at, columns_, s_.targets);
+    const T* written = s_.written ? s_.written + chunk * kChunk * columns_.stride : s_.targets;
     GatherOutputGradients(at);
     WrittenGradients(at);
     PairAndRowGradients(at, state, written);
@@ -160,12 +202,13 @@ class BackwardUnit {
       ReaderRowsBackward(p_, at, queries_, c_, s_.rows);
       WriterRowsBackward(p_, at, queries_, c_, s_.rows, s_.products);
     } else {
-      ScalarPairsBackward(p_, at, queries_, c_, s_.rows);
+      ScalarPairsBackward(p_, at, queries_, c_, s_.rows, fetch_);
     }
     if (gates) GateGradients(p_, at, queries_, c_, s_.rows, s_.ends);
     if (queries_ && p_.read != ReadKind::after_write) OwnGradients(at);
     StoreRows(at);
     StoreWeights(at);
+    fetch_.Rest();
     T constant = 0;
     for (int64_t i = 0; p_.decay == DecayKind::constant && i < at.count; ++i) constant += s_.rows.decays[i];
     return constant;
@@ -183,8 +226,10 @@ class BackwardUnit {
   HWY_NOINLINE void WrittenGradients(const ChunkAt& at) {
     const int64_t stride = columns_.stride, rows = queries_ ? c_.QueryRows(at.count) : 0, dim = c_.dim;
     const auto by_rows = [&](const T* ends, const T* pairs, T* to) {
-      Product<false, T>(at.count, stride, {ends, dim, 1, s_.z, stride, to, stride, p_.key_dim});
-      Product<true, T>(at.count, stride, {pairs, 1, kChunk, s_.d_outputs, stride, to, stride, rows});
+      ChunkSum<T> sum{.to = to, .to_stride = stride, .first = {ends, dim, 1, s_.z, stride, p_.key_dim}};
+      sum.more[0] = {pairs, 1, kChunk, s_.d_outputs, stride, rows};
+      sum.more_count = 1;
+      Sum(at.count, stride, sum, fetch_);
       Fill(T{0}, (kChunk - at.count) * stride, to + at.count * stride);
     };
     by_rows(c_.k_end, c_.qk, s_.d_targets);
@@ -201,8 +246,10 @@ class BackwardUnit {
   }
   /// to [16][dim] = X M^T, for X^T [columns][16] and a state tile M.
   HWY_INLINE void TimesStateTransposed(const T* x_transposed, const T* tile, T* to) {
-    Product<false, T>(p_.key_dim, kChunk,
-                      {tile, columns_.stride, 1, x_transposed, kChunk, s_.products, kChunk, columns_.count});
+    const ChunkSum<T> sum{.to = s_.products,
+                          .to_stride = kChunk,
+                          .first = {tile, columns_.stride, 1, x_transposed, kChunk, columns_.count}};
+    Sum(p_.key_dim, kChunk, sum, fetch_);
     Transpose(s_.products, kChunk, p_.key_dim, kChunk, c_.dim, to);
   }
 
@@ -213,7 +260,7 @@ class BackwardUnit {
         Product<false, T>(count, kChunk, {x, stride, 1, y_transposed, kChunk, to, kChunk, columns_.count});
     };
     T *by_k = s_.transposed, *by_b = s_.more_transposed;  // what k and b write, transposed
-    TransposeValues(low_rank_ ? v_.targets : written, by_k);
+    TransposeValues(low_rank_ ? s_.targets : written, by_k);
     TimesStateTransposed(by_k, s_.z, s_.rows.dk);
     pairs(s_.d_outputs, rows, by_k, s_.rows.qk);
     if (c_.e) pairs(s_.d_written, at.count, by_k, s_.rows.ek);
@@ -234,21 +281,27 @@ class BackwardUnit {
     if (!queries_) Fill(T{0}, c_.readers * kChunk * c_.dim, s_.rows.dq);
   }
 
-  /// The derivative by the sum of all gates of the chunk: rows of ⟨state behind the chunk, Z⟩.
+  /// The derivative by the sum of all gates of the chunk: rows of ⟨state behind the chunk, Z⟩, or their sum
+  /// where all channels share a decay.
   HWY_INLINE void EndGradients(const T* state) {
+    if (p_.decay != DecayKind::key) {
+      s_.ends[0] = Dot(state, s_.z, state_size_);
+      return;
+    }
     for (int64_t i = 0; i < p_.key_dim; ++i)
       s_.ends[i] = Dot(state + i * columns_.stride, s_.z + i * columns_.stride, columns_.count);
   }
 
   HWY_INLINE void UpdateZ(const ChunkAt& at) {
     const int64_t stride = columns_.stride;
-    DecayRows(p_, at, stride, c_, s_.z);
-    if (queries_)
-      Product<true, T>(p_.key_dim, stride,
-                       {c_.q_start, 1, c_.dim, s_.d_outputs, stride, s_.z, stride, c_.QueryRows(at.count)});
-    if (c_.e)
-      Product<true, T>(p_.key_dim, stride,
-                       {c_.e_start, 1, c_.dim, s_.d_written, stride, s_.z, stride, at.count});
+    ChunkSum<T> sum{.to = s_.z, .to_stride = stride, .from = s_.z, .from_stride = stride};
+    DecayFrom(p_, at, c_, sum);
+    if (queries_) sum.first = {c_.q_start, 1, c_.dim, s_.d_outputs, stride, c_.QueryRows(at.count)};
+    if (c_.e) {
+      sum.more[0] = {c_.e_start, 1, c_.dim, s_.d_written, stride, at.count};
+      sum.more_count = 1;
+    }
+    Sum(p_.key_dim, stride, sum, fetch_);
   }
 
   /// What a token reads of its own pair, by its query, its key, its target and its weight or the bonus.
@@ -261,7 +314,7 @@ class BackwardUnit {
       for (int64_t r = i; r < c_.readers * kChunk; r += kChunk) {
         const T *q = c_.q + r * c_.dim, *d_output = s_.d_outputs + r * columns_.stride;
         T* dq = s_.rows.dq + r * c_.dim;
-        const T cross = Dot(d_output, v_.targets + i * columns_.stride, columns_.count);
+        const T cross = Dot(d_output, s_.targets + i * columns_.stride, columns_.count);
         AddScaled(c_.own[r], d_output, columns_.stride, s_.d_targets + i * columns_.stride);
         if (bonus) {
           for (int64_t j = 0; j < p_.key_dim; ++j) {
@@ -287,33 +340,38 @@ class BackwardUnit {
     const int64_t entry = sequence.entry, tiles = TilesOf(p_).count, dim = c_.dim;
     const int64_t query_group = p_.query_heads < p_.heads ? p_.heads / p_.query_heads : 1,
                   key_group = p_.heads / p_.key_heads;
-    const auto put = [&](const GradientTarget<T>& target, int64_t slot, int64_t head, int64_t row,
-                         const T* x) {
-      if (target.direct.data) Copy(x, target.dim, target.Row(p_, slot, entry, head, row));
+    const auto put = [&](const GradientTarget<T>& target, int64_t slot, int64_t head, int64_t row, T factor,
+                         T* x) {
+      if (!target.direct.data) return;
+      T* to = target.Row(p_, slot, entry, head, row);
+      if (target.dim == dim) return ScaleInto(factor, x, dim, to);
+      Copy(x, target.dim, to);
+      Scale(factor, target.dim, to);
     };
     for (int64_t i = 0; i < at.count; ++i) {
       const int64_t row = sequence.row(at.begin + i);
       const T beta = BetaAt(p_, at, i);
       for (int64_t reader = 0; reader < c_.readers; ++reader) {
-        T* dq = s_.rows.dq + (reader * kChunk + i) * dim;
-        ScaleInto(static_cast<T>(p_.scale), dq, dim, dq);
-        put(targets_.query, tile_ + tiles * (h_ % query_group), QueryHeadOf(p_, h_, reader), row, dq);
+        put(targets_.query, tile_ + tiles * (h_ % query_group), QueryHeadOf(p_, h_, reader), row,
+            static_cast<T>(p_.scale), s_.rows.dq + (reader * kChunk + i) * dim);
       }
-      T* dk = s_.rows.dk + i * dim;
-      if (p_.write == WriteKind::delta && !p_.erase.data) AddScaled(-beta, s_.rows.de + i * dim, dim, dk);
-      put(targets_.key, tile_ + tiles * (h_ % key_group), KeyHeadOf(p_, h_), row, dk);
+      T *dk = s_.rows.dk + i * dim, *de = c_.e ? s_.rows.de + i * dim : nullptr;
+      if (p_.write == WriteKind::delta && !p_.erase.data) AddScaled(-beta, de, dim, dk);
+      put(targets_.key, tile_ + tiles * (h_ % key_group), KeyHeadOf(p_, h_), row, T(1), dk);
       if (low_rank_) {
-        put(targets_.a, tile_, h_, row, s_.rows.de + i * dim);
-        put(targets_.b, tile_, h_, row, s_.rows.db + i * dim);
+        put(targets_.a, tile_, h_, row, T(1), de);
+        put(targets_.b, tile_, h_, row, T(1), s_.rows.db + i * dim);
       }
-      if (g_.erase.data) {
-        ScaleInto(-beta, s_.rows.de + i * dim, dim, s_.products);
-        put(targets_.erase, tile_, h_, row, s_.products);
-      }
+      if (g_.erase.data) put(targets_.erase, tile_, h_, row, -beta, de);
       if (!g_.value.data) continue;
       T* to = RecurrenceRow(g_.value, entry, h_, row) + columns_.first;
-      Copy(s_.d_targets + i * columns_.stride, columns_.count, to);
-      if (p_.write == WriteKind::delta) Scale(beta, columns_.count, to);
+      const T *from = s_.d_targets + i * columns_.stride, factor = p_.write == WriteKind::delta ? beta : T(1);
+      if (columns_.count == columns_.stride) {
+        ScaleInto(factor, from, columns_.count, to);
+      } else {
+        Copy(from, columns_.count, to);
+        Scale(factor, columns_.count, to);
+      }
     }
   }
 
@@ -342,11 +400,13 @@ class BackwardUnit {
   const RecurrenceProblem<T>& p_;
   const RecurrenceGradientProblem<T>& g_;
   const GradientTargets<T>& targets_;
-  int64_t n_, h_, tile_;
+  int64_t n_, h_, tile_, segment_tokens_;
   Columns columns_;
   bool queries_, low_rank_;
+  Carve carve_;
+  FetchedRows<T> fetch_;
   Chunk<T> c_;
-  ChunkValues<T> v_;
+  ForwardBuffers<T> f_;
   BackwardBuffers<T> s_;
   int64_t state_size_;
 };
@@ -355,7 +415,8 @@ template <class T>
 size_t BackwardUnitBytes(const RecurrenceProblem<T>& p) {
   Carve carve(nullptr);
   const Chunk<T> c = TakeChunk(p, carve);
-  TakeValues(p, carve);
+  TakeForwardBuffers(p, carve);
+  FetchedRows<T>(p, carve);
   TakeBackwardBuffers(p, c, carve);
   return carve.Used();
 }

@@ -13,49 +13,11 @@
 #define FOVEA_RECURRENCE_CHUNKED_FORWARD_INL_H_
 #endif
 
-#include "kernels/recurrence/pairs-inl.h"
+#include "kernels/recurrence/forward_rows-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace fovea::kernels {
 namespace HWY_NAMESPACE {
-
-/// The tiles of value columns: near 128 columns each, one tile less where the last would be short.
-struct ValueTiles {
-  int64_t count, width;
-};
-template <class T>
-HWY_INLINE ValueTiles TilesOf(const RecurrenceProblem<T>& p) {
-  const int64_t count = HWY_MAX((p.value_dim + recurrence_tile / 2 - 1) / recurrence_tile, 1);
-  return {count, (p.value_dim + count - 1) / count};
-}
-
-/// Columns [first, first + count) of the values of a head; rows in scratch buffers have `stride` elements.
-struct Columns {
-  int64_t first, count, stride;
-};
-template <class T>
-HWY_INLINE Columns ColumnsOf(const RecurrenceProblem<T>& p, int64_t tile) {
-  const ValueTiles tiles = TilesOf(p);
-  const int64_t first = tile * tiles.width, count = HWY_MIN(tiles.width, p.value_dim - first);
-  return {first, count, Padded<T>(tiles.width)};
-}
-
-/// The values of a chunk: [16][stride], of outputs [readers · 16][stride].
-template <class T>
-struct ChunkValues {
-  T *targets, *written, *outputs;
-};
-template <class T>
-HWY_INLINE ChunkValues<T> TakeValues(const RecurrenceProblem<T>& p, Carve& carve) {
-  const int64_t stride = Padded<T>(TilesOf(p).width);
-  return {carve.Take<T>(kChunk * stride),
-          p.write == WriteKind::additive ? nullptr : carve.Take<T>(kChunk * stride),
-          carve.Take<T>(ReadersOf(p) * kChunk * stride)};
-}
-template <class T>
-HWY_INLINE T* WrittenOf(const ChunkValues<T>& v) {
-  return v.written ? v.written : v.targets;
-}
 
 /// The tile of a state, to or from [key_dim][stride] with zeros behind the columns.
 template <class T>
@@ -73,14 +35,6 @@ HWY_INLINE void StoreState(const RecurrenceProblem<T>& p, const T* tile, int64_t
   for (int64_t i = 0; i < p.key_dim; ++i)
     Copy(tile + i * columns.stride, columns.count,
          states + (unit * p.key_dim + i) * p.value_dim + columns.first);
-}
-
-template <class T>
-HWY_INLINE void GatherTargets(const RecurrenceProblem<T>& p, const ChunkAt& at, const Columns& columns,
-                              T* targets) {
-  GatherRows(
-      p.value, p.sequences[at.n], at.h, at, columns.first, columns.count, columns.stride,
-      [&](int64_t i) { return p.write == WriteKind::delta ? BetaAt(p, at, i) : T(1); }, targets);
 }
 
 /// Solves (I - N) W = W for the rows of W in place, N strictly lower; or with the transpose of N, from the
@@ -113,103 +67,174 @@ HWY_NOINLINE void Solve(const T* n, int64_t count, int64_t stride, T* w) {
   for (; at < stride; at += lanes) SolveColumns<kTransposed, 1>(n, count, stride, w + at);
 }
 
-/// W of the chunk, where it is not Y.
+/// W of the chunk, where it is not Y: to [16][columns.stride].
 template <class T>
 HWY_INLINE void WriteRows(const RecurrenceProblem<T>& p, const ChunkAt& at, const Columns& columns,
-                          const Chunk<T>& c, const T* state, const ChunkValues<T>& v) {
-  if (!v.written) return;
+                          const Chunk<T>& c, const ForwardBuffers<T>& f, const ForwardRows<T>& rows,
+                          const T* state, T* written, FetchedRows<T>& fetch) {
+  if (!c.e) return;
   const int64_t stride = columns.stride;
-  if (p.write == WriteKind::delta) {
-    Copy(v.targets, at.count * stride, v.written);
-    Product<true, T>(at.count, stride, {c.e_start, c.dim, 1, state, stride, v.written, stride, p.key_dim});
-    Solve<false>(c.ek, at.count, stride, v.written);
+  ChunkSum<T> sum{.to = written,
+                  .to_stride = stride,
+                  .first = {rows.e.data, rows.e.stride, 1, state, stride, p.key_dim},
+                  .factors = rows.e_factors};
+  if (c.b) {
+    sum.more[0] = {c.ek, kChunk, 1, rows.values.data, rows.values.stride, at.count};
+    sum.more_count = 1;
+    sum.triangular = true;
   } else {
-    Product<false, T>(at.count, stride, {c.e_start, c.dim, 1, state, stride, v.written, stride, p.key_dim});
-    Product<true, T>(at.count, stride, {c.ek, kChunk, 1, v.targets, stride, v.written, stride, at.count});
-    Solve<false>(c.eb, at.count, stride, v.written);
+    sum.from = rows.values.data;
+    sum.from_stride = rows.values.stride;
+    sum.from_factors = f.beta;
   }
+  Sum(at.count, stride, sum, fetch);
+  Solve<false>(c.b ? c.eb : c.ek, at.count, stride, written);
 }
 
-/// tile ← decays of the chunk ∘ tile.
+/// W, or Y of an additive write.
 template <class T>
-HWY_INLINE void DecayRows(const RecurrenceProblem<T>& p, const ChunkAt& at, int64_t stride, const Chunk<T>& c,
-                          T* tile) {
-  if (p.decay == DecayKind::none) return;
-  for (int64_t i = 0; i < p.key_dim; ++i) {
-    const T decay =
-        p.decay == DecayKind::key ? c.to_token[(at.count - 1) * c.dim + i] : c.to_token[at.count - 1];
-    ScaleInto(decay, tile + i * stride, stride, tile + i * stride);
-  }
+HWY_INLINE RowsAt<T> WrittenOf(const Chunk<T>& c, const ForwardRows<T>& rows, const T* written,
+                               int64_t stride) {
+  return c.e ? RowsAt<T>{written, stride} : rows.values;
 }
 
+/// The state tile that `sum` starts from is decayed by the chunk.
+template <class T>
+HWY_INLINE void DecayFrom(const RecurrenceProblem<T>& p, const ChunkAt& at, const Chunk<T>& c,
+                          ChunkSum<T>& sum) {
+  if (p.decay == DecayKind::none) return;
+  const bool by_channel = p.decay == DecayKind::key;
+  sum.from_factors = c.to_token + (at.count - 1) * (by_channel ? c.dim : 1);
+  sum.from_factors_step = by_channel ? 1 : 0;
+}
+
+/// The state behind the chunk, from that before it; both may be the same memory.
 template <class T>
 HWY_INLINE void UpdateState(const RecurrenceProblem<T>& p, const ChunkAt& at, const Columns& columns,
-                            const Chunk<T>& c, const T* targets, const T* written, T* state) {
+                            const Chunk<T>& c, const ForwardBuffers<T>& f, const ForwardRows<T>& rows,
+                            const T* written, const T* from, T* to, FetchedRows<T>& fetch) {
   const int64_t stride = columns.stride;
-  DecayRows(p, at, stride, c, state);
-  const bool low_rank = p.write == WriteKind::low_rank;
-  Product<true, T>(p.key_dim, stride,
-                   {c.k_end, 1, c.dim, low_rank ? targets : written, stride, state, stride, at.count});
-  if (low_rank)
-    Product<true, T>(p.key_dim, stride, {c.b_end, 1, c.dim, written, stride, state, stride, at.count});
+  // Rows that write carry their decays to the chunk's end, or what they write does.
+  const bool shared = p.decay == DecayKind::constant || p.decay == DecayKind::scalar;
+  const auto term = [&](const RowsAt<T>& writers, const RowsAt<T>& x, T* decayed) {
+    if (!shared) return ChunkTerm<T>{writers.data, 1, writers.stride, x.data, x.stride, at.count};
+    for (int64_t i = 0; i < at.count; ++i)
+      ScaleInto(c.to_end[i], x.data + i * x.stride, stride, decayed + i * stride);
+    return ChunkTerm<T>{writers.data, 1, writers.stride, decayed, stride, at.count};
+  };
+  const RowsAt<T> by_k = c.b ? rows.values : WrittenOf(c, rows, written, stride);
+  ChunkSum<T> sum{.to = to,
+                  .to_stride = stride,
+                  .first = term(rows.k, by_k, f.k_writes),
+                  .from = from,
+                  .from_stride = stride};
+  DecayFrom(p, at, c, sum);
+  if (c.b) {
+    sum.more[0] = term(rows.b, {written, stride}, f.b_writes);
+    sum.more_count = 1;
+  }
+  Sum(p.key_dim, stride, sum, fetch);
 }
 
+/// The outputs of one query head.
 template <class T>
 HWY_INLINE void ReadOutputs(const RecurrenceProblem<T>& p, const RecurrenceResults<T>& results,
-                            const ChunkAt& at, const Columns& columns, const Chunk<T>& c, const T* state,
-                            const ChunkValues<T>& v) {
-  const int64_t stride = columns.stride, rows = c.QueryRows(at.count);
-  const bool low_rank = p.write == WriteKind::low_rank;
-  T* outputs = v.outputs;
-  Product<false, T>(rows, stride, {c.q_start, c.dim, 1, state, stride, outputs, stride, p.key_dim});
-  Product<true, T>(rows, stride,
-                   {c.qk, kChunk, 1, low_rank ? v.targets : WrittenOf(v), stride, outputs, stride, at.count});
-  if (low_rank)
-    Product<true, T>(rows, stride, {c.qb, kChunk, 1, v.written, stride, outputs, stride, at.count});
+                            const ChunkAt& at, int64_t reader, const Columns& columns, const Chunk<T>& c,
+                            const ForwardBuffers<T>& f, const ForwardRows<T>& rows, const T* written,
+                            const T* state, FetchedRows<T>& fetch) {
   const TokenSequence& sequence = p.sequences[at.n];
-  for (int64_t reader = 0; reader < c.readers; ++reader) {
-    for (int64_t i = 0; i < at.count; ++i) {
-      const int64_t row = reader * kChunk + i;
-      if (p.read != ReadKind::after_write)
-        AddScaled(c.own[row], v.targets + i * stride, stride, outputs + row * stride);
-      Copy(outputs + row * stride, columns.count,
-           RecurrenceRow(results.output, sequence.entry, at.h * c.readers + reader,
-                         sequence.row(at.begin + i)) +
-               columns.first);
+  const int64_t head = at.h * c.readers + reader, stride = columns.stride;
+  const auto row_of = [&](int64_t i) {
+    return RecurrenceRow(results.output, sequence.entry, head, sequence.row(at.begin + i)) + columns.first;
+  };
+  const bool in_place = !sequence.rows && columns.count == stride;
+  T* outputs = in_place ? row_of(0) : f.outputs;
+  const int64_t outputs_stride = in_place ? results.output.row_stride : stride;
+  const RowsAt<T> q = QueryRowsOf(p, at, reader, c);
+  const int64_t pairs = reader * kChunk * kChunk;
+  const RowsAt<T> by_k = c.b ? rows.values : WrittenOf(c, rows, written, stride);
+  ChunkSum<T> sum{.to = outputs,
+                  .to_stride = outputs_stride,
+                  .first = {q.data, q.stride, 1, state, stride, p.key_dim},
+                  .factors = rows.q_factors};
+  sum.more[0] = {c.qk + pairs, kChunk, 1, by_k.data, by_k.stride, at.count};
+  if (c.b) sum.more[1] = {c.qb + pairs, kChunk, 1, written, stride, at.count};
+  sum.more_count = c.b ? 2 : 1;
+  sum.triangular = true;
+  Sum(at.count, stride, sum, fetch);
+  for (int64_t i = 0; i < at.count; ++i) {
+    T* row = outputs + i * outputs_stride;
+    if (p.read != ReadKind::after_write) {
+      const T share = c.own[reader * kChunk + i] * (p.write == WriteKind::delta ? f.beta[i] : T(1));
+      AddScaled(share, rows.values.data + i * rows.values.stride, columns.count, row);
     }
+    if (!in_place) Copy(row, columns.count, row_of(i));
   }
 }
+
+/// What forward reads and writes in a chunk.
+template <class T>
+HWY_INLINE void AddFetched(const RecurrenceProblem<T>& p, const RecurrenceResults<T>& results,
+                           const ChunkAt& at, const Columns& columns, FetchedRows<T>& fetch) {
+  fetch.Restart();
+  fetch.Add(p, p.key, KeyHeadOf(p, at.h), at, 0, p.key_dim);
+  for (const Operand<const T*>* from : {&p.erase, &p.a, &p.b}) fetch.Add(p, *from, at.h, at, 0, p.key_dim);
+  if (p.decay == DecayKind::key) fetch.Add(p, p.log_decay, at.h, at, 0, p.key_dim);
+  fetch.Add(p, p.value, at.h, at, columns.first, columns.count);
+  for (int64_t reader = 0; results.output.data && reader < ReadersOf(p); ++reader) {
+    fetch.Add(p, p.query, QueryHeadOf(p, at.h, reader), at, 0, p.key_dim);
+    fetch.Add(p, results.output, at.h * ReadersOf(p) + reader, at, columns.first, columns.count);
+  }
+}
+
+/// The workspace of a unit.
+template <class T>
+struct ForwardMemory {
+  Chunk<T> chunk;
+  ForwardBuffers<T> buffers;
+  FetchedRows<T> fetch;
+  T* state;  // [key_dim][stride]
+
+  ForwardMemory(const RecurrenceProblem<T>& p, Carve& carve)
+      : chunk(TakeChunk(p, carve)),
+        buffers(TakeForwardBuffers(p, carve)),
+        fetch(p, carve),
+        state(carve.Take<T>(p.key_dim * Padded<T>(TilesOf(p).width))) {}
+};
 
 template <class T>
 HWY_NOINLINE void ForwardUnit(const RecurrenceProblem<T>& p, const RecurrenceResults<T>& results, int64_t n,
                               int64_t h, int64_t tile, std::byte* memory) {
   const FlushSubnormals flush;  // a state that only decays reaches subnormal numbers
   Carve carve(memory);
+  ForwardMemory<T> m(p, carve);
   const Columns columns = ColumnsOf(p, tile);
-  const Chunk<T> c = TakeChunk(p, carve);
-  const ChunkValues<T> v = TakeValues(p, carve);
-  T* state = carve.Take<T>(p.key_dim * columns.stride);
+  const Chunk<T>& c = m.chunk;
+  const ForwardBuffers<T>& f = m.buffers;
   const bool queries = results.output.data != nullptr;
-  LoadState(p, p.initial_state, n * p.heads + h, columns, state);
+  LoadState(p, p.initial_state, n * p.heads + h, columns, m.state);
   const int64_t count = p.sequences[n].count;
+  const auto chunk_at = [&](int64_t begin) {
+    return ChunkAt{n, h, begin, HWY_MAX(HWY_MIN(kChunk, count - begin), 0)};
+  };
   for (int64_t begin = 0; begin < count; begin += kChunk) {
     throw_if_cancelled();
-    const ChunkAt at{n, h, begin, HWY_MIN(kChunk, count - begin)};
-    PrepareChunk(p, at, queries, c);
-    GatherTargets(p, at, columns, v.targets);
-    WriteRows(p, at, columns, c, state, v);
-    if (queries) ReadOutputs(p, results, at, columns, c, state, v);
-    UpdateState(p, at, columns, c, v.targets, WrittenOf(v), state);
+    const ChunkAt at = chunk_at(begin);
+    AddFetched(p, results, chunk_at(begin + kChunk), columns, m.fetch);
+    const ForwardRows<T> rows = PrepareForward(p, at, columns, queries, c, f);
+    WriteRows(p, at, columns, c, f, rows, m.state, f.written, m.fetch);
+    for (int64_t reader = 0; queries && reader < c.readers; ++reader)
+      ReadOutputs(p, results, at, reader, columns, c, f, rows, f.written, m.state, m.fetch);
+    UpdateState(p, at, columns, c, f, rows, f.written, m.state, m.state, m.fetch);
+    m.fetch.Rest();
   }
-  if (results.final_state) StoreState(p, state, n * p.heads + h, columns, results.final_state);
+  if (results.final_state) StoreState(p, m.state, n * p.heads + h, columns, results.final_state);
 }
 
 template <class T>
 size_t ForwardUnitBytes(const RecurrenceProblem<T>& p) {
   Carve carve(nullptr);
-  TakeChunk(p, carve);
-  TakeValues(p, carve);
-  carve.Take<T>(p.key_dim * Padded<T>(TilesOf(p).width));
+  ForwardMemory<T>(p, carve);
   return carve.Used();
 }
 template <class T>

@@ -57,6 +57,35 @@ void Exponentials(T shift, T factor, int64_t count, T* x) {
   });
 }
 
+/// Four maxima, so that a comparison need not wait for the one before it.
+template <class T>
+T Largest(const T* x, int64_t count) {
+  const hn::ScalableTag<T> d;
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+  const auto larger = [&](auto most, const T* from) HWY_ATTR {
+    const auto element = hn::LoadU(d, from);
+    return hn::IfThenElse(hn::Gt(element, most), element, most);
+  };
+  auto m0 = hn::Set(d, static_cast<T>(-HUGE_VAL)), m1 = m0, m2 = m0, m3 = m0;
+  int64_t i = 0;
+  for (; i + 4 * lanes <= count; i += 4 * lanes) {
+    m0 = larger(m0, x + i);
+    m1 = larger(m1, x + i + lanes);
+    m2 = larger(m2, x + i + 2 * lanes);
+    m3 = larger(m3, x + i + 3 * lanes);
+  }
+  for (; i + lanes <= count; i += lanes) m0 = larger(m0, x + i);
+  T most = hn::GetLane(hn::MaxOfLanes(d, hn::Max(hn::Max(m0, m1), hn::Max(m2, m3))));
+  for (; i < count; ++i) most = x[i] > most ? x[i] : most;
+  return most;
+}
+
+float LargestF32(const float* x, int64_t count) {
+  return Largest(x, count);
+}
+double LargestF64(const double* x, int64_t count) {
+  return Largest(x, count);
+}
 void MultiplyRowsF32(const float* a, const float* b, int64_t rows, int64_t inner, int64_t columns, float* c) {
   Product<false, float>(rows, columns, {a, inner, 1, b, columns, c, columns, inner});
 }
@@ -90,6 +119,8 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace fovea::kernels {
 
+HWY_EXPORT(LargestF32);
+HWY_EXPORT(LargestF64);
 HWY_EXPORT(MultiplyRowsF32);
 HWY_EXPORT(MultiplyRowsF64);
 HWY_EXPORT(ExponentialsF32);
@@ -125,6 +156,12 @@ void exponentials(float shift, float factor, std::int64_t count, float* x) {
 }
 void exponentials(double shift, double factor, std::int64_t count, double* x) {
   HWY_DYNAMIC_DISPATCH(ExponentialsF64)(shift, factor, count, x);
+}
+float largest(const float* x, std::int64_t count) {
+  return HWY_DYNAMIC_DISPATCH(LargestF32)(x, count);
+}
+double largest(const double* x, std::int64_t count) {
+  return HWY_DYNAMIC_DISPATCH(LargestF64)(x, count);
 }
 
 }  // namespace fovea::kernels

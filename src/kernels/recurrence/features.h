@@ -1,4 +1,5 @@
-// Feature maps of queries and keys, element by element, by the best instructions of this CPU.
+// Functions of the rows of a call before its kernel runs, by the best instructions of this CPU: feature maps
+// of queries and keys, and the check of gates.
 #pragma once
 
 #include <cstdint>
@@ -21,5 +22,8 @@ void multiply_rows(const double* a, const double* b, std::int64_t rows, std::int
 /// x ← factor · e^(x - shift). Exponents beyond the largest finite power count as that power. NaN stays NaN.
 void exponentials(float shift, float factor, std::int64_t count, float* x);
 void exponentials(double shift, double factor, std::int64_t count, double* x);
+/// The largest of x that is not NaN; -infinity if there is none.
+float largest(const float* x, std::int64_t count);
+double largest(const double* x, std::int64_t count);
 
 }  // namespace fovea::kernels

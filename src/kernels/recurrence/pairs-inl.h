@@ -18,32 +18,60 @@ namespace HWY_NAMESPACE {
 template <class T>
 HWY_INLINE void PairDecays(const T* decay, Reach reach, T* gamma) {
   const hn::ScalableTag<T> d;
-  alignas(64) T row[kChunk] = {};
-  for (int64_t i = 0; i < kChunk; ++i) {
-    if (reach == Reach::before) Copy(row, kChunk, gamma + i * kChunk);
-    const auto factor = hn::Set(d, decay[i]);
-    for (int64_t j = 0; j < kChunk; j += static_cast<int64_t>(hn::Lanes(d)))
-      hn::StoreU(Flush(d, hn::Mul(hn::LoadU(d, row + j), factor)), d, row + j);
-    if (reach == Reach::strict) Copy(row, kChunk, gamma + i * kChunk);
-    row[i] = 1;
-    if (reach == Reach::inclusive) Copy(row, kChunk, gamma + i * kChunk);
+  for (int64_t j = 0; j < kChunk; j += static_cast<int64_t>(hn::Lanes(d))) {
+    const auto column = hn::Iota(d, static_cast<T>(j));
+    auto row = hn::Zero(d);
+    for (int64_t i = 0; i < kChunk; ++i) {
+      T* to = gamma + i * kChunk + j;
+      if (reach == Reach::before) hn::StoreU(row, d, to);
+      row = Flush(d, hn::Mul(row, hn::Set(d, decay[i])));
+      if (reach == Reach::strict) hn::StoreU(row, d, to);
+      row = hn::IfThenElse(hn::Eq(column, hn::Set(d, static_cast<T>(i))), hn::Set(d, T(1)), row);
+      if (reach == Reach::inclusive) hn::StoreU(row, d, to);
+    }
   }
 }
 
-/// to[row][j] = ⟨x_row, y_j⟩ times gamma of (row % 16, j), with y transposed.
-template <class T>
-HWY_INLINE void PairProducts(const T* x, int64_t rows, int64_t dim, const T* y_transposed, const T* gamma,
-                             T* to) {
-  Product<false, T>(rows, kChunk, {x, dim, 1, y_transposed, kChunk, to, kChunk, dim});
-  for (int64_t row = 0; row < rows; ++row)
-    MultiplyInto(gamma + row % kChunk * kChunk, kChunk, to + row * kChunk);
+/// Rows [m, m + kRows) of PairProducts, one vector of columns.
+template <int kRows, class D, class T>
+HWY_INLINE void PairBlock(D d, const RowsAt<T>& x, int64_t m, int64_t column, int64_t dim,
+                          const T* y_transposed, const T* gamma, const T* factors, T* to) {
+  hn::Vec<D> sum[kRows];
+  _Pragma("GCC unroll 8") for (int r = 0; r < kRows; ++r) sum[r] = hn::Zero(d);
+  const T *element = x.data + m * x.stride, *y = y_transposed + column;
+  for (int64_t k = 0; k < dim; ++k, ++element, y += kChunk) {
+    const auto row = hn::LoadU(d, y);
+    _Pragma("GCC unroll 8") for (int r = 0; r < kRows; ++r) sum[r] =
+        hn::MulAdd(hn::Set(d, element[r * x.stride]), row, sum[r]);
+  }
+  _Pragma("GCC unroll 8") for (int r = 0; r < kRows; ++r) {
+    const int64_t at = (m + r) * kChunk + column;
+    const auto factor = hn::Mul(hn::LoadU(d, gamma + at), hn::Set(d, factors ? factors[m + r] : T(1)));
+    hn::StoreU(hn::Mul(sum[r], factor), d, to + at);
+  }
 }
 
-/// Decays that are the same for all channels.
+/// to[i][j] = ⟨x_i, y_j⟩ gamma[i][j] factors[i], with y transposed. Null factors are 1. The first eight rows
+/// reach the first eight columns at most.
 template <class T>
-HWY_NOINLINE void ScalarPairs(const RecurrenceProblem<T>& p, const ChunkAt& at, bool queries,
-                              const Chunk<T>& c) {
-  const bool low_rank = p.write == WriteKind::low_rank;
+HWY_NOINLINE void PairProducts(const RowsAt<T>& x, int64_t rows, int64_t dim, const T* y_transposed,
+                               const T* gamma, const T* factors, T* to) {
+  const auto block = [&](auto d, int64_t m, int64_t column) HWY_ATTR {
+    if (m + 8 <= rows) return PairBlock<8>(d, x, m, column, dim, y_transposed, gamma, factors, to);
+    for (; m < rows; ++m) PairBlock<1>(d, x, m, column, dim, y_transposed, gamma, factors, to);
+  };
+  const hn::ScalableTag<T> whole;
+  const hn::CappedTag<T, 8> half;
+  for (int64_t column = 0; column < 8; column += static_cast<int64_t>(hn::Lanes(half)))
+    block(half, 0, column);
+  for (int64_t i = 0; i < 8; ++i) Fill(T{0}, 8, to + i * kChunk + 8);
+  for (int64_t column = 0; column < kChunk; column += static_cast<int64_t>(hn::Lanes(whole)))
+    block(whole, 8, column);
+}
+
+/// The decays from the chunk's start to each token, and from each token to its end.
+template <class T>
+HWY_INLINE void EdgeDecays(const Chunk<T>& c) {
   T product = 1;
   for (int64_t i = 0; i < kChunk; ++i) c.to_token[i] = product = FlushOne(product * c.decay[i]);
   product = 1;
@@ -51,6 +79,21 @@ HWY_NOINLINE void ScalarPairs(const RecurrenceProblem<T>& p, const ChunkAt& at, 
     c.to_end[i] = product;
     product = FlushOne(product * c.decay[i]);
   }
+}
+
+/// Decays that are the same for all channels.
+template <class T>
+HWY_NOINLINE void ScalarPairs(const RecurrenceProblem<T>& p, const ChunkAt& at, bool queries,
+                              const Chunk<T>& c) {
+  const bool low_rank = p.write == WriteKind::low_rank;
+  EdgeDecays(c);
+  const auto pairs = [&](const T* x, const T* gamma, T* to) {
+    PairProducts({x, c.dim}, at.count, c.dim, c.transposed, gamma, static_cast<const T*>(nullptr), to);
+  };
+  const auto query_pairs = [&](T* to) {
+    for (int64_t r = 0; queries && r < c.readers; ++r)
+      pairs(c.q + r * kChunk * c.dim, c.q_gamma, to + r * kChunk * kChunk);
+  };
   const auto start_rows = [&](const T* x, int64_t rows, Reach reach, T* to) {
     for (int64_t row = 0; row < rows; ++row) {
       const int64_t i = row % kChunk;
@@ -69,55 +112,81 @@ HWY_NOINLINE void ScalarPairs(const RecurrenceProblem<T>& p, const ChunkAt& at, 
   }
   for (int64_t i = 0; i < at.count; ++i) ScaleInto(c.to_end[i], c.k + i * c.dim, c.dim, c.k_end + i * c.dim);
   if (queries || c.e) Transpose(c.k, c.dim, kChunk, c.dim, kChunk, c.transposed);
-  if (queries) PairProducts(c.q, query_rows, c.dim, c.transposed, c.q_gamma, c.qk);
-  if (c.e) PairProducts(c.e, at.count, c.dim, c.transposed, c.e_gamma, c.ek);
+  query_pairs(c.qk);
+  if (c.e) pairs(c.e, c.e_gamma, c.ek);
   if (!low_rank) return;
   for (int64_t i = 0; i < at.count; ++i) ScaleInto(c.to_end[i], c.b + i * c.dim, c.dim, c.b_end + i * c.dim);
   Transpose(c.b, c.dim, kChunk, c.dim, kChunk, c.transposed);
-  if (queries) PairProducts(c.q, query_rows, c.dim, c.transposed, c.q_gamma, c.qb);
-  PairProducts(c.e, at.count, c.dim, c.transposed, c.e_gamma, c.eb);
+  query_pairs(c.qb);
+  pairs(c.e, c.e_gamma, c.eb);
 }
 
-/// to[j] = ⟨x, rows_j⟩ for j < count, 0 for the rest of the chunk.
-template <class T>
-HWY_INLINE void DotRows(const T* x, const T* rows, int64_t count, int64_t dim, T* to) {
-  const hn::ScalableTag<T> d;
-  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
-  int64_t j = 0;
-  for (; j + 4 <= count; j += 4) {
-    const T* row = rows + j * dim;
-    auto s0 = hn::Zero(d), s1 = s0, s2 = s0, s3 = s0;
-    for (int64_t i = 0; i < dim; i += lanes) {
-      const auto element = hn::LoadU(d, x + i);
-      s0 = hn::MulAdd(element, hn::LoadU(d, row + i), s0);
-      s1 = hn::MulAdd(element, hn::LoadU(d, row + dim + i), s1);
-      s2 = hn::MulAdd(element, hn::LoadU(d, row + 2 * dim + i), s2);
-      s3 = hn::MulAdd(element, hn::LoadU(d, row + 3 * dim + i), s3);
-    }
-    to[j] = hn::GetLane(hn::SumOfLanes(d, s0));
-    to[j + 1] = hn::GetLane(hn::SumOfLanes(d, s1));
-    to[j + 2] = hn::GetLane(hn::SumOfLanes(d, s2));
-    to[j + 3] = hn::GetLane(hn::SumOfLanes(d, s3));
+/// Four sums of products that are not folded yet: of x with rows [first, first + 4).
+template <class D, class T, class V = hn::Vec<D>>
+HWY_INLINE void FourDots(D d, const T* x, const T* rows, int64_t first, int64_t dim, V* sums) {
+  const T* row = rows + first * dim;
+  V s0 = hn::Zero(d), s1 = s0, s2 = s0, s3 = s0;
+  for (int64_t i = 0; i < dim; i += static_cast<int64_t>(hn::Lanes(d))) {
+    const V element = hn::LoadU(d, x + i);
+    s0 = hn::MulAdd(element, hn::LoadU(d, row + i), s0);
+    s1 = hn::MulAdd(element, hn::LoadU(d, row + dim + i), s1);
+    s2 = hn::MulAdd(element, hn::LoadU(d, row + 2 * dim + i), s2);
+    s3 = hn::MulAdd(element, hn::LoadU(d, row + 3 * dim + i), s3);
   }
-  for (; j < count; ++j) to[j] = Dot(x, rows + j * dim, dim);
-  for (; j < kChunk; ++j) to[j] = 0;
+  sums[0] = s0;
+  sums[1] = s1;
+  sums[2] = s2;
+  sums[3] = s3;
 }
 
-/// Walks the tokens of a chunk, with decays by channel. At token i, writer rows 0..i-1 are decayed by the
-/// step of that token, between two calls: visit(i, Reach::before) and visit(i, Reach::strict). At the second,
-/// row i itself is not decayed yet, so readers of Reach::inclusive may read it too. At the end, the writer
-/// rows are decayed to the chunk's end.
+/// to[j] = ⟨x, rows_j⟩ for first <= j < seen and ⟨decayed_x, rows_j⟩ for j < first, 0 for the rest of the
+/// chunk.
+template <class T>
+HWY_INLINE void DotRows(const T* decayed_x, const T* x, const T* rows, int64_t first, int64_t seen,
+                        int64_t dim, T* to) {
+  const hn::ScalableTag<T> d;
+  constexpr int kLanes = static_cast<int>(hn::MaxLanes(d));
+  hn::Vec<decltype(d)> sums[kChunk];
+  _Pragma("GCC unroll 4") for (int64_t j = 0; j < kChunk; j += 4) {
+    if (j < seen)
+      FourDots(d, j < first ? decayed_x : x, rows, j, dim, sums + j);
+    else
+      sums[j] = sums[j + 1] = sums[j + 2] = sums[j + 3] = hn::Zero(d);
+  }
+  FoldSums<kChunk, kLanes>(d, sums, to);
+  for (int64_t j = seen; j < kChunk; ++j) to[j] = 0;
+}
+
+/// Walks the tokens of a chunk, with decays by channel. At token i of a block of four, the writer rows of the
+/// block before token i are decayed by the step of that token, between two calls: visit(i, Reach::before) and
+/// visit(i, Reach::strict). At the second, row i itself is not decayed yet, so readers of Reach::inclusive
+/// may read it too. Writer rows before the block are decayed to the block's start, and their readers multiply
+/// themselves by c.walked, the decays from there to the readers. At the end, the writer rows are decayed to
+/// the chunk's end. Without blocks the walk took 120 products of rows, and takes 48.
 template <class T, class Visit>
 HWY_INLINE void WalkDecays(const Chunk<T>& c, int64_t count, T* rows, T* more_rows, Visit visit) {
-  for (int64_t i = 0; i < count; ++i) {
-    visit(i, Reach::before);
-    const T* decay = c.decay + i * c.dim;
-    for (int64_t j = 0; j < i; ++j) {
+  const auto decay_rows = [&](int64_t first, int64_t last, const T* decay) {
+    for (int64_t j = first; j < last; ++j) {
       MultiplyFlushed(rows + j * c.dim, decay, c.dim, rows + j * c.dim);
       if (more_rows) MultiplyFlushed(more_rows + j * c.dim, decay, c.dim, more_rows + j * c.dim);
     }
-    visit(i, Reach::strict);
+  };
+  for (int64_t first = 0; first < count; first += kWalkBlock) {
+    const int64_t last = HWY_MIN(first + kWalkBlock, count);
+    Fill(T{1}, c.dim, c.walked);
+    for (int64_t i = first; i < last; ++i) {
+      visit(i, Reach::before);
+      const T* decay = c.decay + i * c.dim;
+      decay_rows(first, i, decay);
+      MultiplyFlushed(c.walked, decay, c.dim, c.walked);
+      visit(i, Reach::strict);
+    }
+    decay_rows(0, first, c.walked);
   }
+}
+/// The first token of the block of the walk.
+HWY_INLINE int64_t WalkStart(int64_t token) {
+  return token / kWalkBlock * kWalkBlock;
 }
 
 /// Decays by channel.
@@ -142,19 +211,23 @@ HWY_NOINLINE void ChannelPairs(const RecurrenceProblem<T>& p, const ChunkAt& at,
   Copy(c.k, at.count * dim, c.k_end);
   if (c.b) Copy(c.b, at.count * dim, c.b_end);
   const Reach query_reach = QueryReach(p), erase_reach = EraseReach(p);
+  const auto pairs = [&](const T* x, int64_t i, int64_t seen, T* by_k, T* by_b) {
+    const int64_t first = WalkStart(i);
+    if (first > 0) MultiplyFlushed(x, c.walked, dim, c.walked_row);
+    DotRows(c.walked_row, x, c.k_end, first, seen, dim, by_k);
+    if (c.b) DotRows(c.walked_row, x, c.b_end, first, seen, dim, by_b);
+  };
   WalkDecays(c, at.count, c.k_end, c.b_end, [&](int64_t i, Reach now) {
     if (queries && (query_reach == Reach::before) == (now == Reach::before)) {
       const int64_t seen = query_reach == Reach::inclusive ? i + 1 : i;
       for (int64_t row = i; row < c.readers * kChunk; row += kChunk) {
         start_row(c.q + row * dim, i, query_reach, c.q_start + row * dim);
-        DotRows(c.q + row * dim, c.k_end, seen, dim, c.qk + row * kChunk);
-        if (c.b) DotRows(c.q + row * dim, c.b_end, seen, dim, c.qb + row * kChunk);
+        pairs(c.q + row * dim, i, seen, c.qk + row * kChunk, c.qb + row * kChunk);
       }
     }
     if (c.e && (erase_reach == Reach::before) == (now == Reach::before)) {
       start_row(c.e + i * dim, i, erase_reach, c.e_start + i * dim);
-      DotRows(c.e + i * dim, c.k_end, i, dim, c.ek + i * kChunk);
-      if (c.b) DotRows(c.e + i * dim, c.b_end, i, dim, c.eb + i * kChunk);
+      pairs(c.e + i * dim, i, i, c.ek + i * kChunk, c.eb + i * kChunk);
     }
   });
   if (c.readers == 1 || !queries) return;
@@ -166,22 +239,23 @@ HWY_NOINLINE void ChannelPairs(const RecurrenceProblem<T>& p, const ChunkAt& at,
   }
 }
 
-/// The share of its own target that each token reads: ⟨q, u∘k⟩ of BeforeDecay, w⟨q, k⟩ of SelfWeight.
+/// own[i]: the share of its own target that token i reads, ⟨q, u∘k⟩ of BeforeDecay and w⟨q, k⟩ of SelfWeight,
+/// for one query head.
 template <class T>
-HWY_NOINLINE void OwnShares(const RecurrenceProblem<T>& p, const ChunkAt& at, const Chunk<T>& c) {
+HWY_NOINLINE void OwnShares(const RecurrenceProblem<T>& p, const ChunkAt& at, const RowsAt<T>& queries,
+                            const RowsAt<T>& keys, T scale, T* own) {
   const TokenSequence& sequence = p.sequences[at.n];
   const T* bonus = p.bonus ? p.bonus + at.h * p.key_dim : nullptr;
-  Fill(T{0}, c.readers * kChunk, c.own);
-  for (int64_t row = 0; row < c.readers * kChunk; ++row) {
-    const int64_t i = row % kChunk;
-    if (i >= at.count) continue;
-    const T *q = c.q + row * c.dim, *k = c.k + i * c.dim;
+  Fill(T{0}, kChunk, own);
+  for (int64_t i = 0; i < at.count; ++i) {
+    const T *q = queries.data + i * queries.stride, *k = keys.data + i * keys.stride;
     if (p.read == ReadKind::self_weight) {
-      c.own[row] = Dot(q, k, p.key_dim) *
-                   *RecurrenceRow(p.self_weight, sequence.entry, at.h, sequence.row(at.begin + i));
+      own[i] = Dot(q, k, p.key_dim) *
+               *RecurrenceRow(p.self_weight, sequence.entry, at.h, sequence.row(at.begin + i));
     } else {
-      for (int64_t j = 0; j < p.key_dim; ++j) c.own[row] += q[j] * bonus[j] * k[j];
+      for (int64_t j = 0; j < p.key_dim; ++j) own[i] += q[j] * bonus[j] * k[j];
     }
+    own[i] *= scale;
   }
 }
 
@@ -195,7 +269,8 @@ HWY_INLINE void PrepareChunk(const RecurrenceProblem<T>& p, const ChunkAt& at, b
     ChannelPairs(p, at, queries, c);
   else
     ScalarPairs(p, at, queries, c);
-  if (queries && p.read != ReadKind::after_write) OwnShares(p, at, c);
+  for (int64_t r = 0; queries && p.read != ReadKind::after_write && r < c.readers; ++r)
+    OwnShares<T>(p, at, {c.q + r * kChunk * c.dim, c.dim}, {c.k, c.dim}, T(1), c.own + r * kChunk);
 }
 
 }  // namespace HWY_NAMESPACE

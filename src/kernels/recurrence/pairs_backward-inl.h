@@ -7,6 +7,7 @@
 #define FOVEA_RECURRENCE_PAIRS_BACKWARD_INL_H_
 #endif
 
+#include "kernels/recurrence/chunk_sum-inl.h"
 #include "kernels/recurrence/pairs-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -19,6 +20,7 @@ template <class T>
 struct ChunkGradient {
   T *dq, *dk, *de, *db;
   T *qk, *qb, *ek, *eb;
+  T* from_start;  // [16]: the decays of a reader row's start
   T* decays;  // by the sums of the gates up to each token, then by the gates: in the shape of Chunk::decay
 };
 
@@ -36,41 +38,53 @@ HWY_INLINE ChunkGradient<T> TakeChunkGradient(const RecurrenceProblem<T>& p, con
           take(low_rank, c.readers * pairs),
           take(erases, pairs),
           take(low_rank, pairs),
+          carve.Take<T>(kChunk),
           carve.Take<T>(p.decay == DecayKind::key ? rows : kChunk)};
 }
 
-/// Decays that are the same for all channels.
+/// Decays that are the same for all channels. With G the derivative by the undecayed products of pairs,
+/// dx = decays dx_start + G y and dy = decays dy_end + G^T x.
 template <class T>
 HWY_NOINLINE void ScalarPairsBackward(const RecurrenceProblem<T>& p, const ChunkAt& at, bool queries,
-                                      const Chunk<T>& c, const ChunkGradient<T>& g) {
-  const int64_t dim = c.dim, rows = queries ? c.QueryRows(at.count) : 0;
-  const auto from_start = [&](int64_t count, Reach reach, T* x) {
-    for (int64_t row = 0; row < count; ++row) {
-      const int64_t i = row % kChunk;
-      const T factor = reach != Reach::before ? c.to_token[i] : i > 0 ? c.to_token[i - 1] : T(1);
-      ScaleInto(factor, x + row * dim, dim, x + row * dim);
-    }
+                                      const Chunk<T>& c, const ChunkGradient<T>& g, FetchedRows<T>& fetch) {
+  const int64_t dim = c.dim, count = at.count;
+  const auto undecayed = [&](T* products, const T* gamma) {
+    for (int64_t row = 0; products && row < count; ++row)
+      MultiplyInto(gamma + row * kChunk, kChunk, products + row * kChunk);
   };
-  const auto from_end = [&](T* y) {
-    for (int64_t i = 0; i < at.count; ++i) ScaleInto(c.to_end[i], y + i * dim, dim, y + i * dim);
+  const auto add = [&](T* dx, const T* factors, const ChunkTerm<T>& first, const ChunkTerm<T>& more) {
+    ChunkSum<T> sum{
+        .to = dx, .to_stride = dim, .first = first, .from = dx, .from_stride = dim, .from_factors = factors};
+    sum.more[0] = more;
+    sum.more_count = more.k > 0;
+    Sum(count, dim, sum, fetch);
   };
-  // dx += G y and dy += G^T x, with G the derivative by the undecayed products.
-  const auto pair = [&](T* products, const T* gamma, const T* x, int64_t count, const T* y, T* dx, T* dy) {
-    for (int64_t row = 0; row < count; ++row)
-      MultiplyInto(gamma + row % kChunk * kChunk, kChunk, products + row * kChunk);
-    Product<true, T>(count, dim, {products, kChunk, 1, y, dim, dx, dim, at.count});
-    Product<true, T>(at.count, dim, {products, 1, kChunk, x, dim, dy, dim, count});
+  const auto reader_rows = [&](Reach reach, T* by_k, T* by_b, T* dx) {
+    for (int64_t i = 0; i < count; ++i)
+      g.from_start[i] = reach != Reach::before ? c.to_token[i] : i > 0 ? c.to_token[i - 1] : T(1);
+    const auto term = [&](const T* products, const T* y) {
+      return products ? ChunkTerm<T>{products, kChunk, 1, y, dim, count} : ChunkTerm<T>{};
+    };
+    add(dx, g.from_start, term(by_k, c.k), term(by_b, c.b));
   };
-  from_start(rows, QueryReach(p), g.dq);
-  from_end(g.dk);
-  if (queries) pair(g.qk, c.q_gamma, c.q, rows, c.k, g.dq, g.dk);
-  if (!c.e) return;
-  from_start(at.count, EraseReach(p), g.de);
-  pair(g.ek, c.e_gamma, c.e, at.count, c.k, g.de, g.dk);
-  if (!c.b) return;
-  from_end(g.db);
-  if (queries) pair(g.qb, c.q_gamma, c.q, rows, c.b, g.dq, g.db);
-  pair(g.eb, c.e_gamma, c.e, at.count, c.b, g.de, g.db);
+  for (int64_t r = 0; queries && r < c.readers; ++r) {
+    T *qk = g.qk + r * kChunk * kChunk, *qb = c.b ? g.qb + r * kChunk * kChunk : nullptr;
+    undecayed(qk, c.q_gamma);
+    undecayed(qb, c.q_gamma);
+    reader_rows(QueryReach(p), qk, qb, g.dq + r * kChunk * dim);
+  }
+  if (c.e) {
+    undecayed(g.ek, c.e_gamma);
+    undecayed(g.eb, c.e_gamma);
+    reader_rows(EraseReach(p), g.ek, g.eb, g.de);
+  }
+  const auto writer_rows = [&](const T* by_q, const T* by_e, T* dy) {
+    const int64_t rows = queries ? c.QueryRows(count) : 0;
+    add(dy, c.to_end, {by_q, 1, kChunk, c.q, dim, rows},
+        by_e ? ChunkTerm<T>{by_e, 1, kChunk, c.e, dim, count} : ChunkTerm<T>{});
+  };
+  writer_rows(g.qk, g.ek, g.dk);
+  if (c.b) writer_rows(g.qb, g.eb, g.db);
 }
 
 /// Decays by channel, by reader rows: the writer rows are decayed forwards again, in k_end and b_end.
@@ -79,12 +93,25 @@ HWY_NOINLINE void ReaderRowsBackward(const RecurrenceProblem<T>& p, const ChunkA
                                      const Chunk<T>& c, const ChunkGradient<T>& g) {
   const int64_t dim = c.dim;
   const Reach query_reach = QueryReach(p), erase_reach = EraseReach(p);
+  // Writer rows before the block of the walk are decayed to its start, and those of the block to token i.
   const auto add = [&](int64_t row, int64_t i, Reach reach, const T* by_k, const T* by_b, T* dx) {
-    const int64_t start = reach == Reach::before ? i - 1 : i, seen = reach == Reach::inclusive ? i + 1 : i;
-    if (start >= 0) MultiplyInto(c.to_token + start * dim, dim, dx + row * dim);
-    Product<true, T>(1, dim, {by_k + row * kChunk, kChunk, 1, c.k_end, dim, dx + row * dim, dim, seen});
-    if (by_b)
-      Product<true, T>(1, dim, {by_b + row * kChunk, kChunk, 1, c.b_end, dim, dx + row * dim, dim, seen});
+    const int64_t start = reach == Reach::before ? i - 1 : i, seen = reach == Reach::inclusive ? i + 1 : i,
+                  first = WalkStart(i);
+    const auto rows = [&](const T* by, const T* writers, int64_t begin, int64_t end, T* to) {
+      Product<true, T>(
+          1, dim, {by + row * kChunk + begin, kChunk, 1, writers + begin * dim, dim, to, dim, end - begin});
+    };
+    T* to = dx + row * dim;
+    if (start >= 0) MultiplyInto(c.to_token + start * dim, dim, to);
+    if (first > 0) {
+      Fill(T{0}, dim, c.walked_row);
+      rows(by_k, c.k_end, 0, first, c.walked_row);
+      if (by_b) rows(by_b, c.b_end, 0, first, c.walked_row);
+      MultiplyInto(c.walked, dim, c.walked_row);
+      AddScaled(T(1), c.walked_row, dim, to);
+    }
+    rows(by_k, c.k_end, first, seen, to);
+    if (by_b) rows(by_b, c.b_end, first, seen, to);
   };
   Copy(c.k, at.count * dim, c.k_end);
   if (c.b) Copy(c.b, at.count * dim, c.b_end);
@@ -140,8 +167,8 @@ HWY_NOINLINE void WriterRowsBackward(const RecurrenceProblem<T>& p, const ChunkA
 }
 
 /// The derivatives by the gates. They follow from the derivatives by the sums of the gates up to each token.
-/// x∘dx belongs to the token that a reader row reads at, and -y∘dy to the token of a writer row. `ends` [dim]
-/// is the derivative by the whole chunk's sum.
+/// x∘dx belongs to the token that a reader row reads at, and -y∘dy to the token of a writer row. `ends`, in
+/// the shape of a token's gates, is the derivative by the whole chunk's sum.
 template <class T>
 HWY_NOINLINE void GateGradients(const RecurrenceProblem<T>& p, const ChunkAt& at, bool queries,
                                 const Chunk<T>& c, const ChunkGradient<T>& g, const T* ends) {
@@ -171,7 +198,7 @@ HWY_NOINLINE void GateGradients(const RecurrenceProblem<T>& p, const ChunkAt& at
     if (c.b) add(T(-1), c.b + i * dim, g.db + i * dim, i);
   }
   T* last = g.decays + (at.count - 1) * width;
-  for (int64_t i = 0; i < p.key_dim; ++i) last[by_channel ? i : 0] += ends[i];
+  for (int64_t i = 0; i < (by_channel ? p.key_dim : 1); ++i) last[i] += ends[i];
   for (int64_t i = at.count - 2; i >= 0; --i) {
     for (int64_t j = 0; j < width; ++j) g.decays[i * width + j] += g.decays[(i + 1) * width + j];
   }

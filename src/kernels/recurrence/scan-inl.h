@@ -54,21 +54,54 @@ HWY_INLINE int64_t ScanStride(const ScanProblem<T>& p) {
   return ScanStrideOf<T>(HWY_MIN(scan_channels, p.group_channels()));
 }
 
+/// Rows of the caller that a unit reads or writes soon. Their lines are fetched while the tokens of a block
+/// are computed. A tile is 512 bytes of rows that are kilobytes apart, so the processor's own prefetchers
+/// find nothing there: without this, copying rows took two fifths of a forward call.
+struct ScanFetch {
+  static constexpr int64_t kMost = 7;  // of backward: x, delta, z, their gradients and d_output
+  const std::byte** rows = nullptr;    // [32][kMost]
+  int64_t count = 0, element_size = 0;
+
+  /// The lines at `column` of the rows of token t.
+  HWY_INLINE void Lines(int64_t t, int64_t column) const {
+    for (int64_t i = 0; i < count; ++i) FetchLine(rows[t * kMost + i] + column * element_size);
+  }
+  /// Adds the tile's part of the rows of tokens [begin, begin + tokens). The last one stands for those
+  /// behind.
+  template <class Byte>
+  HWY_INLINE void Add(const StoredRows<Byte>& from, const TokenSequence& sequence, int64_t begin,
+                      int64_t tokens, const ScanTile& tile) {
+    if (!from.data || tokens <= 0) return;
+    element_size = static_cast<int64_t>(from.element_size());
+    for (int64_t i = 0; i < scan_tokens; ++i) {
+      const int64_t row = sequence.row(begin + HWY_MIN(i, tokens - 1));
+      rows[i * kMost + count] =
+          from.data +
+          (sequence.entry * from.entry_stride + row * from.row_stride + tile.first) * element_size;
+    }
+    ++count;
+  }
+};
+
 /// One unit's rows of a block: [32][stride], of b and c [32][state_dim]; of states [state_dim][stride].
 template <class T>
 struct ScanRows {
   T *x, *step, *input, *output, *gate;
   T *b, *c;
   T *rate, *state;
-  T *d, *bias;  // [stride]
+  T *d, *bias;                // [stride]
+  const std::byte** fetched;  // [32][ScanFetch::kMost]
 };
 template <class T>
 HWY_INLINE ScanRows<T> TakeScanRows(const ScanProblem<T>& p, Carve& carve) {
   const int64_t stride = ScanStride(p), rows = scan_tokens * stride, pairs = scan_tokens * p.state_dim,
                 states = p.state_dim * stride;
-  return {carve.Take<T>(rows),   carve.Take<T>(rows),   carve.Take<T>(rows),  carve.Take<T>(rows),
-          carve.Take<T>(rows),   carve.Take<T>(pairs),  carve.Take<T>(pairs), carve.Take<T>(states),
-          carve.Take<T>(states), carve.Take<T>(stride), carve.Take<T>(stride)};
+  return {carve.Take<T>(rows),   carve.Take<T>(rows),
+          carve.Take<T>(rows),   carve.Take<T>(rows),
+          carve.Take<T>(rows),   carve.Take<T>(pairs),
+          carve.Take<T>(pairs),  carve.Take<T>(states),
+          carve.Take<T>(states), carve.Take<T>(stride),
+          carve.Take<T>(stride), carve.Take<const std::byte*>(scan_tokens * ScanFetch::kMost)};
 }
 
 /// [channels, state_dim] of the tile, to [state_dim][stride], and back. Null: zeros.
@@ -138,7 +171,7 @@ HWY_NOINLINE void GatherScan(const ScanProblem<T>& p, const TokenSequence& seque
 /// token, [1 + tokens][state_dim][lanes], and `decays` the decays, [tokens][state_dim][lanes].
 template <int kStates, bool kKeep, class T>
 HWY_INLINE void ScanStates(const ScanProblem<T>& p, int64_t count, int64_t stride, int64_t at, int64_t n,
-                           const ScanRows<T>& r, T* states, T* decays) {
+                           const ScanRows<T>& r, const ScanFetch& fetch, T* states, T* decays) {
   const hn::ScalableTag<T> d;
   using V = hn::Vec<decltype(d)>;
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(d)), dim = p.state_dim;
@@ -152,6 +185,7 @@ HWY_INLINE void ScanStates(const ScanProblem<T>& p, int64_t count, int64_t strid
     const V step = hn::LoadU(d, r.step + t * stride + at), input = hn::LoadU(d, r.input + t * stride + at);
     V output = hn::LoadU(d, r.output + t * stride + at);
     const T *b = r.b + t * dim + n, *c = r.c + t * dim + n;
+    fetch.Lines(t, at);
     FOVEA_UNROLL for (int i = 0; i < kStates; ++i) {
       const V decay = PowerOf2(d, hn::Mul(step, rate[i]));
       state[i] = hn::MulAdd(decay, state[i], hn::Mul(input, hn::Set(d, b[i])));
@@ -170,11 +204,13 @@ HWY_INLINE void ScanStates(const ScanProblem<T>& p, int64_t count, int64_t strid
 /// All elements of the states of one vector of channels.
 template <bool kKeep, class T>
 HWY_NOINLINE void ScanVector(const ScanProblem<T>& p, int64_t count, int64_t stride, int64_t at,
-                             const ScanRows<T>& r, T* states, T* decays) {
+                             const ScanRows<T>& r, const ScanFetch& fetch, T* states, T* decays) {
   int64_t n = 0;
-  for (; n + kScanStates <= p.state_dim; n += kScanStates)
-    ScanStates<kScanStates, kKeep>(p, count, stride, at, n, r, states, decays);
-  for (; n < p.state_dim; ++n) ScanStates<1, kKeep>(p, count, stride, at, n, r, states, decays);
+  for (; n + kScanStates <= p.state_dim; n += kScanStates) {
+    ScanStates<kScanStates, kKeep>(p, count, stride, at, n, r, n == 0 ? fetch : ScanFetch(), states, decays);
+  }
+  for (; n < p.state_dim; ++n)
+    ScanStates<1, kKeep>(p, count, stride, at, n, r, n == 0 ? fetch : ScanFetch(), states, decays);
 }
 
 /// Outputs behind their gate, to the caller's rows.
@@ -209,8 +245,16 @@ HWY_NOINLINE void ScanForwardUnit(const ScanProblem<T>& p, const ScanResults<T>&
     throw_if_cancelled();
     const int64_t count = HWY_MIN(scan_tokens, sequence.count - begin);
     GatherScan<T>(p, sequence, begin, count, tile, r, nullptr);
+    ScanFetch fetch{r.fetched};
+    const int64_t next = begin + count, next_count = HWY_MIN(scan_tokens, sequence.count - next);
+    fetch.Add(p.x, sequence, next, next_count, tile);
+    fetch.Add(p.delta, sequence, next, next_count, tile);
+    if (results.output.data) {
+      fetch.Add(p.z, sequence, begin, count, tile);
+      fetch.Add(results.output, sequence, begin, count, tile);
+    }
     for (int64_t at = 0; at < tile.columns; at += lanes)
-      ScanVector<false, T>(p, count, tile.stride, at, r, nullptr, nullptr);
+      ScanVector<false, T>(p, count, tile.stride, at, r, fetch, nullptr, nullptr);
     if (results.output.data) WriteOutputs(p, results, sequence, begin, count, tile, r);
   }
   if (results.final_state) StoreStates(p, tile, r.state, StateOf(p, results.final_state, n));

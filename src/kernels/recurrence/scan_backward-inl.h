@@ -222,8 +222,12 @@ HWY_NOINLINE void ScanBackwardUnit(const ScanProblem<T>& p, const ScanGradientPr
     Copy(r.state, states, b.before + block * states);
     if (block + 1 == blocks) break;
     GatherScan<T>(p, sequence, block * scan_tokens, scan_tokens, tile, r, nullptr);
+    ScanFetch fetch{r.fetched};
+    const int64_t next = (block + 1) * scan_tokens;
+    fetch.Add(p.x, sequence, next, count_of(block + 1), tile);
+    fetch.Add(p.delta, sequence, next, count_of(block + 1), tile);
     for (int64_t at = 0; at < tile.columns; at += lanes)
-      ScanVector<false, T>(p, scan_tokens, stride, at, r, nullptr, nullptr);
+      ScanVector<false, T>(p, scan_tokens, stride, at, r, fetch, nullptr, nullptr);
   }
   LoadStates(p, tile, StateOf(p, g.d_final_state, n), b.g);
   Fill(T{0}, states, b.d_a);
@@ -239,8 +243,15 @@ HWY_NOINLINE void ScanBackwardUnit(const ScanProblem<T>& p, const ScanGradientPr
     Fill(T{0}, count * stride, b.of_decays);
     Fill(T{0}, count * p.state_dim * lanes, b.d_b);
     Fill(T{0}, count * p.state_dim * lanes, b.d_c);
+    ScanFetch fetch{r.fetched};
+    if (block > 0) {
+      for (const StoredRows<const std::byte>& rows : {p.x, p.delta, p.z, g.d_output})
+        fetch.Add(rows, sequence, begin - scan_tokens, scan_tokens, tile);
+    }
+    for (const StoredRows<std::byte>& rows : {g.x, g.delta, g.z})
+      fetch.Add(rows, sequence, begin, count, tile);
     for (int64_t at = 0; at < tile.columns; at += lanes) {
-      ScanVector<true>(p, count, stride, at, r, b.states, b.decays);
+      ScanVector<true>(p, count, stride, at, r, fetch, b.states, b.decays);
       ScanVectorBackward(p, count, stride, at, r, b);
     }
     WriteScanGradients(p, g, sequence, begin, count, tile, r, b);

@@ -16,6 +16,8 @@ struct StoredRows {
   Byte* data = nullptr;
   DType dtype = DType::f32;
   std::int64_t entry_stride = 0, row_stride = 0;
+
+  std::size_t element_size() const { return size_of(dtype); }
 };
 
 /// to[i] = element first + i of the row. f64 is read as double, every other type as float.

@@ -16,6 +16,8 @@ class FlushSubnormals {
   ~FlushSubnormals() { write(before_); }
   FlushSubnormals(const FlushSubnormals&) = delete;
   FlushSubnormals& operator=(const FlushSubnormals&) = delete;
+  /// Whether this processor has such a mode.
+  static constexpr bool exists() { return flush != 0; }
 
  private:
 #if defined(__x86_64__) || defined(_M_X64)

@@ -1,0 +1,185 @@
+// What forward needs of a chunk. Where all channels share a decay, products read rows where the caller has
+// them. Factors of tokens (decays, scale, beta) are applied to the results: copies that carry these factors
+// took as long as half of the products. Where each channel has its own decay, rows are the decayed ones of
+// recurrence/pairs-inl.h.
+#if defined(FOVEA_RECURRENCE_FORWARD_ROWS_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef FOVEA_RECURRENCE_FORWARD_ROWS_INL_H_
+#undef FOVEA_RECURRENCE_FORWARD_ROWS_INL_H_
+#else
+#define FOVEA_RECURRENCE_FORWARD_ROWS_INL_H_
+#endif
+
+#include "kernels/recurrence/chunk_sum-inl.h"
+#include "kernels/recurrence/pairs-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace fovea::kernels {
+namespace HWY_NAMESPACE {
+
+/// The tiles of value columns: near 128 columns each, one tile less where the last would be short.
+struct ValueTiles {
+  int64_t count, width;
+};
+template <class T>
+HWY_INLINE ValueTiles TilesOf(const RecurrenceProblem<T>& p) {
+  const int64_t count = HWY_MAX((p.value_dim + recurrence_tile / 2 - 1) / recurrence_tile, 1);
+  return {count, (p.value_dim + count - 1) / count};
+}
+
+/// Columns [first, first + count) of the values of a head; rows in scratch buffers have `stride` elements.
+struct Columns {
+  int64_t first, count, stride;
+};
+template <class T>
+HWY_INLINE Columns ColumnsOf(const RecurrenceProblem<T>& p, int64_t tile) {
+  const ValueTiles tiles = TilesOf(p);
+  const int64_t first = tile * tiles.width, count = HWY_MIN(tiles.width, p.value_dim - first);
+  return {first, count, Padded<T>(tiles.width)};
+}
+
+/// The buffers of forward beside those of a chunk. Factors are [16]; rows of values are [16][stride].
+template <class T>
+struct ForwardBuffers {
+  T* q_factors;          // scale times the decays of q_start
+  T* e_factors;          // the decays of e_start, times -beta of a delta write
+  T *beta, *minus_beta;  // of a delta write
+  T* scales;
+  T *values, *written, *outputs;
+  T *k_writes, *b_writes;  // what k and b write, times the decays to the chunk's end
+};
+template <class T>
+HWY_INLINE ForwardBuffers<T> TakeForwardBuffers(const RecurrenceProblem<T>& p, Carve& carve) {
+  const int64_t values = kChunk * Padded<T>(TilesOf(p).width);
+  return {carve.Take<T>(kChunk), carve.Take<T>(kChunk),
+          carve.Take<T>(kChunk), carve.Take<T>(kChunk),
+          carve.Take<T>(kChunk), carve.Take<T>(values),
+          carve.Take<T>(values), carve.Take<T>(values),
+          carve.Take<T>(values), p.write == WriteKind::low_rank ? carve.Take<T>(values) : nullptr};
+}
+
+/// The rows of one chunk by which the state is read and written. Null factors are 1.
+template <class T>
+struct ForwardRows {
+  RowsAt<T> k, b, e, values;
+  const T *e_factors, *q_factors;
+};
+
+/// Rows of `from` as they are, where they follow each other; else copies of them in `buffer`.
+template <class T>
+HWY_INLINE RowsAt<T> RowsOf(const RecurrenceProblem<T>& p, const Operand<const T*>& from, int64_t h,
+                            const ChunkAt& at, int64_t offset, int64_t dim, int64_t stride, T* buffer) {
+  const TokenSequence& sequence = p.sequences[at.n];
+  if (!from.data) return {nullptr, 0};
+  if (!sequence.rows) {
+    return {RecurrenceRow(from, sequence.entry, h, sequence.begin + at.begin) + offset, from.row_stride};
+  }
+  GatherRows(
+      from, sequence, h, at, offset, dim, stride, [](int64_t) { return T(1); }, buffer);
+  return {buffer, stride};
+}
+template <class T>
+HWY_INLINE RowsAt<T> KeyRowsOf(const RecurrenceProblem<T>& p, const Operand<const T*>& from, int64_t h,
+                               const ChunkAt& at, const Chunk<T>& c, T* buffer) {
+  return RowsOf(p, from, h, at, 0, p.key_dim, c.dim, buffer);
+}
+/// The rows of a query head by which outputs read the state.
+template <class T>
+HWY_INLINE RowsAt<T> QueryRowsOf(const RecurrenceProblem<T>& p, const ChunkAt& at, int64_t reader,
+                                 const Chunk<T>& c) {
+  if (p.decay == DecayKind::key) return {c.q_start + reader * kChunk * c.dim, c.dim};
+  return KeyRowsOf(p, p.query, QueryHeadOf(p, at.h, reader), at, c, c.q + reader * kChunk * c.dim);
+}
+/// The values, which vectors read, so that all columns must be there.
+template <class T>
+HWY_INLINE RowsAt<T> ValueRowsOf(const RecurrenceProblem<T>& p, const ChunkAt& at, const Columns& columns,
+                                 T* buffer) {
+  if (columns.count == columns.stride)
+    return RowsOf(p, p.value, at.h, at, columns.first, columns.count, columns.stride, buffer);
+  GatherRows(
+      p.value, p.sequences[at.n], at.h, at, columns.first, columns.count, columns.stride,
+      [](int64_t) { return T(1); }, buffer);
+  return {buffer, columns.stride};
+}
+
+/// Decays, and factors of tokens.
+template <class T>
+HWY_NOINLINE void ForwardFactors(const RecurrenceProblem<T>& p, const ChunkAt& at, bool queries,
+                                 const Chunk<T>& c, const ForwardBuffers<T>& f) {
+  GatherDecays(p, at, c);
+  EdgeDecays(c);
+  const T scale = static_cast<T>(p.scale);
+  const auto start = [&](Reach reach, int64_t i) {
+    return reach != Reach::before ? c.to_token[i] : i > 0 ? c.to_token[i - 1] : T(1);
+  };
+  for (int64_t i = 0; i < at.count; ++i) {
+    f.q_factors[i] = scale * start(QueryReach(p), i);
+    if (c.e) f.e_factors[i] = (c.b ? T(1) : f.minus_beta[i]) * start(EraseReach(p), i);
+  }
+  // Without decays these tables are the same for all chunks.
+  if (p.decay == DecayKind::none && at.begin > 0) return;
+  Fill(scale, kChunk, f.scales);
+  if (queries) PairDecays(c.decay, QueryReach(p), c.q_gamma);
+  if (c.e) PairDecays(c.decay, EraseReach(p), c.e_gamma);
+}
+
+/// Everything of a chunk that needs no state, where all channels share a decay. Without `queries`, only what
+/// the state needs.
+template <class T>
+HWY_INLINE ForwardRows<T> SharedDecayRows(const RecurrenceProblem<T>& p, const ChunkAt& at, bool queries,
+                                          const Chunk<T>& c, const ForwardBuffers<T>& f) {
+  ForwardFactors(p, at, queries, c, f);
+  ForwardRows<T> rows{};
+  rows.k = KeyRowsOf(p, p.key, KeyHeadOf(p, at.h), at, c, c.k);
+  if (c.b) {
+    rows.e = KeyRowsOf(p, p.a, at.h, at, c, c.e);
+    rows.b = KeyRowsOf(p, p.b, at.h, at, c, c.b);
+  } else if (c.e) {
+    rows.e = p.erase.data ? KeyRowsOf(p, p.erase, at.h, at, c, c.e) : rows.k;
+  }
+  rows.e_factors = f.e_factors;
+  rows.q_factors = f.q_factors;
+  const auto pairs = [&](const RowsAt<T>& writers, T* by_q, T* by_e) {
+    Transpose(writers.data, writers.stride, at.count, p.key_dim, kChunk, c.transposed);
+    if (c.e)
+      PairProducts(rows.e, at.count, p.key_dim, c.transposed, c.e_gamma, c.b ? nullptr : f.minus_beta, by_e);
+    for (int64_t reader = 0; queries && reader < c.readers; ++reader) {
+      PairProducts(QueryRowsOf(p, at, reader, c), at.count, p.key_dim, c.transposed, c.q_gamma, f.scales,
+                   by_q + reader * kChunk * kChunk);
+    }
+  };
+  if (queries || c.e) pairs(rows.k, c.qk, c.ek);
+  if (c.b) pairs(rows.b, c.qb, c.eb);
+  return rows;
+}
+
+template <class T>
+HWY_INLINE ForwardRows<T> PrepareForward(const RecurrenceProblem<T>& p, const ChunkAt& at,
+                                         const Columns& columns, bool queries, const Chunk<T>& c,
+                                         const ForwardBuffers<T>& f) {
+  ForwardRows<T> rows{};
+  for (int64_t i = 0; p.write == WriteKind::delta && i < at.count; ++i) {
+    f.beta[i] = BetaAt(p, at, i);
+    f.minus_beta[i] = -f.beta[i];
+  }
+  if (p.decay == DecayKind::key) {
+    PrepareChunk(p, at, queries, c);
+    rows.k = {c.k_end, c.dim};
+    rows.b = {c.b_end, c.dim};
+    rows.e = {c.e_start, c.dim};
+  } else {
+    rows = SharedDecayRows(p, at, queries, c, f);
+    if (queries && p.read != ReadKind::after_write) {
+      for (int64_t reader = 0; reader < c.readers; ++reader)
+        OwnShares(p, at, QueryRowsOf(p, at, reader, c), rows.k, static_cast<T>(p.scale),
+                  c.own + reader * kChunk);
+    }
+  }
+  rows.values = ValueRowsOf(p, at, columns, f.values);
+  return rows;
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace fovea::kernels
+HWY_AFTER_NAMESPACE();
+
+#endif
