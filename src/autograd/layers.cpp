@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -8,6 +9,7 @@
 #include "autograd/rows.h"
 #include "autograd/vector_math.h"
 #include "fovea/autograd/ops.h"
+#include "fovea/core/executor.h"
 #include "fovea/core/profile.h"
 
 namespace fovea::autograd {
@@ -90,9 +92,20 @@ Var embedding(const Var& table, std::span<const std::int32_t> ids, float factor)
       throw InvalidArgument("embedding", "ids", "ids in [0, " + std::to_string(table.size(0)) + ")",
                             std::to_string(ids[i]));
     }
-    const float* row = table.value().data<float>() + ids[i] * dim;
-    for (std::int64_t j = 0; j < dim; ++j) out.data<float>()[i * dim + j] = row[j] * factor;
   }
+  constexpr std::int64_t least_parallel = 1 << 16, rows_a_unit = 16;  // numbers: some 10 µs
+  Executor& executor = count * dim < least_parallel ? serial_executor() : default_executor();
+  executor.parallel_for((count + rows_a_unit - 1) / rows_a_unit, [&](std::int64_t unit, int) {
+    for (std::int64_t i = unit * rows_a_unit; i < std::min(count, (unit + 1) * rows_a_unit); ++i) {
+      float* to = out.data<float>() + i * dim;
+      if (table.rows())
+        (*table.rows())(ids[i], to);
+      else
+        std::copy_n(table.value().data<float>() + ids[i] * dim, dim, to);
+      if (factor == 1.0f) continue;
+      for (std::int64_t j = 0; j < dim; ++j) to[j] *= factor;
+    }
+  });
   return result_of(tape_of({&table}), out,
                    [=, kept = std::vector<std::int32_t>(ids.begin(), ids.end())](const Tensor& d) {
                      float* gradient = gradient_of(table).data<float>();
