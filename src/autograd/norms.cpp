@@ -1,5 +1,6 @@
 // Norms of rows, with our own loops instead of oneDNN's primitive. A loop is one pass over each row in L1. A
 // primitive would be built for every number of rows, and the rows of a padded batch change in every step.
+#include <algorithm>
 #include <cmath>
 #include <memory>
 #include <string>
@@ -85,19 +86,23 @@ Var normalized(const char* function, Center center, const Var& x, const Var& gam
   const auto saved = std::make_shared<Saved>();
   saved->mean.assign(static_cast<std::size_t>(rows), 0.0f);
   saved->inverse.assign(static_cast<std::size_t>(rows), 0.0f);
-  for (std::int64_t i = 0; i < dim; ++i) saved->factor.push_back(gamma.value().data<float>()[i] + offset);
+  const float* weight = gamma.value().data<float>();
+  saved->factor.resize(static_cast<std::size_t>(dim));
+  std::transform(weight, weight + dim, saved->factor.data(), [=](float w) { return w + offset; });
   if (beta.empty()) saved->zeros.assign(static_cast<std::size_t>(dim), 0.0f);
   const float* shift = beta.empty() ? saved->zeros.data() : beta.value().data<float>();
   const auto size = static_cast<float>(dim);
   Tensor y(DType::f32, x.shape());
+  const float* from = x.value().data<float>();
+  float* to = y.data<float>();
   default_executor().parallel_for(groups, [&](std::int64_t group, int) {
     for (std::int64_t r = group * row_group; r < std::min(rows, (group + 1) * row_group); ++r) {
-      const float* row = x.value().data<float>() + r * dim;
+      const float* row = from + r * dim;
       float &mean = saved->mean[static_cast<std::size_t>(r)],
             &inverse = saved->inverse[static_cast<std::size_t>(r)];
       if (center == Center::mean) mean = sum_of(row, dim) / size;
       inverse = 1.0f / std::sqrt(squares_about(row, mean, dim) / size + epsilon);
-      scale_and_shift(row, mean, inverse, saved->factor.data(), shift, dim, y.data<float>() + r * dim);
+      scale_and_shift(row, mean, inverse, saved->factor.data(), shift, dim, to + r * dim);
     }
   });
   return result_of(tape_of({&x, &gamma, &beta}), y, [=](const Tensor& dy) {

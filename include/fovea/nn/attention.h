@@ -68,8 +68,8 @@ struct AttentionOptions {
   /// no rope, mod or mask here, and no score without keys. A call's mask is Everything{} or KeyLengths{}.
   std::optional<Compression> compression = {};
   /// Of the layer's plans: how exact products must be, and which kernel runs. The layers compute in f32.
-  /// While they are recorded with autograd::Operands::bf16, layers with Precision::full and no named kernel
-  /// may compute in bf16; naming a kernel keeps a layer in f32.
+  /// While they are recorded with autograd::Operands::bf16, or run with weights that are packed as bf16, layers
+  /// with Precision::full and no named kernel may compute in bf16; naming a kernel keeps a layer in f32.
   Precision precision = Precision::full;
   std::string kernel = {};  ///< PlanOptions::kernel
 };
@@ -159,7 +159,8 @@ class MultiHeadAttention {
   void declare_arguments(ParameterSet& set, const std::string& name, const MultiHeadAttention* shared);
   Var attend_rows(Context& context, const Var& x, const Var& key_rows, const Var& value_rows,
                   const Call& call) const;
-  autograd::AttentionCall engine_call(Context& context, const Call& call, const AttentionShape& shape) const;
+  autograd::AttentionCall engine_call(Context& context, const Call& call, const AttentionShape& shape,
+                                      autograd::Operands operands) const;
   AttentionShape shape_of(std::int64_t batch, std::int64_t query_len, std::int64_t key_len) const;
   // Projected and normalised by head, and not yet rotated.
   Var projected_queries(Context& context, const Var& x) const;
