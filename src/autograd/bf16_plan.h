@@ -1,4 +1,4 @@
-// Attention beside products that multiply bf16.
+// Attention inside a training whose products multiply bf16.
 #pragma once
 
 #include <optional>

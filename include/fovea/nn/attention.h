@@ -68,8 +68,8 @@ struct AttentionOptions {
   /// no rope, mod or mask here, and no score without keys. A call's mask is Everything{} or KeyLengths{}.
   std::optional<Compression> compression = {};
   /// Of the layer's plans: how exact products must be, and which kernel runs. The layers compute in f32.
-  /// While they are recorded with autograd::Operands::bf16, or run with weights that are packed as bf16, layers
-  /// with Precision::full and no named kernel may compute in bf16; naming a kernel keeps a layer in f32.
+  /// While they are recorded with autograd::Operands::bf16, layers with Precision::full and no named kernel
+  /// may compute in bf16; naming a kernel keeps a layer in f32.
   Precision precision = Precision::full;
   std::string kernel = {};  ///< PlanOptions::kernel
 };
