@@ -13,7 +13,8 @@ namespace fovea::autograd {
 std::optional<AttentionPlan> bf16_plan(Operands operands, const AttentionSpec& spec,
                                        const AttentionShape& shape, PlanCache* plans);
 
-/// The operands of attention in a training: those of the tape's products, if that is faster, with enough keys.
+/// The operands of attention in a training: those of the tape's products, if that is faster, with enough
+/// keys.
 Operands attention_operands(const Tape* tape, const AttentionShape& shape);
 
 }  // namespace fovea::autograd

@@ -118,7 +118,8 @@ void bf16_block_any(const ProductBlock& p) {
 
 void bf16_products(const PackedProducts& p, Executor& executor, bool dot) {
   const std::int64_t in = p.weight->in(), pairs = p.weight->pairs();
-  // Not a vector: filling 6 MiB of a feed-forward part with zeros, on one thread, took a tenth of its product.
+  // Not a vector: filling 6 MiB of a feed-forward part with zeros, on one thread, took a tenth of its
+  // product.
   const auto x = std::make_unique_for_overwrite<std::uint32_t[]>(static_cast<std::size_t>(p.rows * pairs));
   constexpr std::int64_t least_parallel = 1 << 16;  // numbers: some 4 µs
   Executor& by_rows = p.rows * in < least_parallel ? serial_executor() : executor;

@@ -1,11 +1,10 @@
-#include "fovea/autograd/packed.h"
-
 #include <algorithm>
 #include <atomic>
 #include <cmath>
 #include <string>
 #include <vector>
 
+#include "fovea/autograd/packed.h"
 #include "fovea/core/executor.h"
 #include "kernels/simd/targets.h"
 
@@ -156,9 +155,8 @@ void PackedMatrix::pack(const Panel& panel_of) {
       narrow.assign(static_cast<std::size_t>(panel_rows * cells), 0);
       from = narrow.data();
     }
-    for (std::int64_t n = 0; n < count && type_ == WeightType::bf16; ++n)
-      HWY_DYNAMIC_DISPATCH(RoundRow)
-      (rows + n * in_, in_, reinterpret_cast<bfloat16*>(narrow.data() + n * cells));
+    for (std::int64_t n = 0; n < count && type_ == WeightType::bf16; ++n) HWY_DYNAMIC_DISPATCH(RoundRow)
+    (rows + n * in_, in_, reinterpret_cast<bfloat16*>(narrow.data() + n * cells));
     for (std::int64_t n = 0; n < count && type_ == WeightType::int8; ++n) {
       const float largest = HWY_DYNAMIC_DISPATCH(LargestOf)(rows + n * in_, in_);
       if (std::isinf(largest)) finite = false;

@@ -144,8 +144,8 @@ ModelRow measured(const ModelBench& bench, Worker& worker, WeightType weights, i
     peaks.push_back(measure(operands, {.threads = threads}) / 2.0);
     read.push_back(seconds_of([&] { worker.read(sequences); }));
     if (!writes) continue;
-    rates.push_back(measure(
-        Probe::read, {.threads = threads, .seconds = 0.2, .footprint = std::int64_t{512} << 20}));
+    rates.push_back(
+        measure(Probe::read, {.threads = threads, .seconds = 0.2, .footprint = std::int64_t{512} << 20}));
     const double first = seconds_of([&] { worker.write(prompt, 1); });
     const double all = seconds_of([&] { worker.write(prompt, 1 + bench.tokens); });
     written.push_back((all - first) / static_cast<double>(bench.tokens));

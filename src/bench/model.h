@@ -28,15 +28,16 @@ struct ModelRow {
   double reading = 0.0;  ///< seconds of the batch: hidden states; of a translator those of its encoder, and
                          ///< the keys and values of its decoder's memory
   double reading_multiply_adds = 0.0, peak = 0.0;  ///< of products; multiply-adds a second of such operands
-  double writing = 0.0;        ///< seconds of a token at batch 1; 0: the model writes nothing
-  double writing_bytes = 0.0;  ///< that products of a token read and write
-  double read_rate = 0.0;      ///< bytes a second out of 512 MiB
+  double writing = 0.0;           ///< seconds of a token at batch 1; 0: the model writes nothing
+  double writing_bytes = 0.0;     ///< that products of a token read and write
+  double read_rate = 0.0;         ///< bytes a second out of 512 MiB
   std::vector<std::int32_t> ids;  ///< that were written
   using Parts = std::vector<std::pair<std::string, double>>;
   Parts reading_parts, writing_parts;  ///< of the time of all threads, the largest first
 };
 
-/// Id `n` of sequence `sequence`, as bench/models.py has them: not 0 to 3, which may be special, and below 1,000.
+/// Id `n` of sequence `sequence`, as bench/models.py has them: not 0 to 3, which may be special, and below
+/// 1,000.
 std::int32_t bench_id(std::int64_t sequence, std::int64_t n);
 
 /// Throws FileError or InvalidArgument for a folder that does not run.

@@ -73,7 +73,8 @@ void register_bench_model(CLI::App& command_group) {
     for (const std::string& type : *weights) o->weights.push_back(autograd::parse_weight_type(type));
     if (!*json)
       fmt::print(
-          "Reading: the share of the peak of f32, or bf16, of these threads that its products reach. Writing: "
+          "Reading: the share of the peak of f32, or bf16, of these threads that its products reach. "
+          "Writing: "
           "the share of the rate of reading 512 MiB. Parts are shares of the time of all threads.\n"
           "{:<7} {:>7} {:>10} {:>10} {:>8} {:>10} {:>10} {:>8}  parts of reading; of writing, %\n",
           "weights", "threads", "read, ms", "ids/s", "of peak", "token, ms", "tokens/s", "of rate");

@@ -152,7 +152,8 @@ void StoredTensor::release(std::int64_t begin, std::int64_t count) const noexcep
   const auto address = reinterpret_cast<std::uintptr_t>(bytes.data() + begin * element);
   // Whole pages: what else lies on them comes back when it is read.
   const std::uintptr_t first = address / page * page,
-                       end = (address + static_cast<std::uintptr_t>(count * element) + page - 1) / page * page;
+                       end =
+                           (address + static_cast<std::uintptr_t>(count * element) + page - 1) / page * page;
   ::madvise(reinterpret_cast<void*>(first), end - first, MADV_DONTNEED);
 }
 

@@ -154,8 +154,7 @@ Tensor TextEncoder::logits(const nn::Var& rows) const {
   nn::Var x = rows.value().reshape({rows.value().count() / spec_.stack.dim, spec_.stack.dim});
   if (spec_.head->dense) x = activate(spec_.head->dense->activation, dense_(inference, x));
   if (norm_) x = (*norm_)(inference, x);
-  return autograd::linear(x, inference.use(*output_),
-                          output_bias_ ? inference.use(*output_bias_) : nn::Var())
+  return autograd::linear(x, inference.use(*output_), output_bias_ ? inference.use(*output_bias_) : nn::Var())
       .value();
 }
 

@@ -16,7 +16,8 @@ Translator::Translator(std::unique_ptr<models::SequenceToSequence> model,
 
 Translator Translator::load(const std::string& folder, autograd::WeightType weights) {
   // The model first: its error says what kind of model the folder has.
-  std::unique_ptr<models::SequenceToSequence> model = models::ModelFolder(folder).sequence_to_sequence(weights);
+  std::unique_ptr<models::SequenceToSequence> model =
+      models::ModelFolder(folder).sequence_to_sequence(weights);
   Translator translator(std::move(model), text::load_tokenizer(folder));
   if (translator.model_->vocabulary() != translator.tokenizer_->size()) {
     throw FileError(folder, -1,

@@ -40,8 +40,8 @@ class PackedMatrix {
   /// Gives rows [first, first + count) of a matrix as f32, one behind the other. Several threads call it at
   /// once.
   using Rows = std::function<void(std::int64_t first, std::int64_t count, float* to)>;
-  /// The same of a matrix that is read piece by piece, at most panel_rows rows at a time, so that all of it in
-  /// f32 is never in memory. Throws InvalidArgument as above, and what `rows` throws.
+  /// The same of a matrix that is read piece by piece, at most panel_rows rows at a time, so that all of it
+  /// in f32 is never in memory. Throws InvalidArgument as above, and what `rows` throws.
   PackedMatrix(std::int64_t out, std::int64_t in, WeightType type, const Rows& rows);
 
   WeightType type() const noexcept { return type_; }

@@ -209,7 +209,8 @@ TextEncoder family_text_encoder(const ModelFolder& folder, std::optional<WeightT
   return load(folder, FamilyKind::encoder, packed, text_encoder_of);
 }
 
-std::unique_ptr<SequenceToSequence> family_translator(const ModelFolder& folder, std::optional<WeightType> packed) {
+std::unique_ptr<SequenceToSequence> family_translator(const ModelFolder& folder,
+                                                      std::optional<WeightType> packed) {
   return load(folder, FamilyKind::translator, packed, translator_of);
 }
 

@@ -34,9 +34,9 @@ class FamilyTensors {
   /// without a rule.
   Tensor take(const std::string& parameter, const Shape& shape);
   nn::ParameterSet::Source source();
-  /// After Read::later: packs each matrix that layers multiply by, and gives the other parameters their values.
-  /// Tables keep the file mapped, and each of their rows is read when it is asked for. So no copy in f32 of
-  /// either is ever in memory.
+  /// After Read::later: packs each matrix that layers multiply by, and gives the other parameters their
+  /// values. Tables keep the file mapped, and each of their rows is read when it is asked for. So no copy in
+  /// f32 of either is ever in memory.
   void pack(nn::ParameterSet& parameters, autograd::WeightType type) const;
   /// Throws FileError for a tensor that was not taken, or not to its end, unless the family does without it.
   void check_all_taken() const;
