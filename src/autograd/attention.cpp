@@ -170,12 +170,15 @@ AttentionCall kept(AttentionCall call, const Saved& saved) {
 
 // With 256 keys a call with its gradients takes 0.77 to 0.92 of the time in f32, with 20 of them 1.3 to 1.8
 // times as long, the rounding included. Kernels that would widen the operands gain nothing.
-std::optional<AttentionPlan> bf16_plan(const Tape* tape, const AttentionSpec& spec,
-                                       const AttentionShape& shape, PlanCache* plans) {
+Operands attention_operands(const Tape* tape, const AttentionShape& shape) {
   constexpr std::int64_t enough_keys = 128;
+  return shape.key_len < enough_keys ? Operands::f32 : operands_of(tape);
+}
+
+std::optional<AttentionPlan> bf16_plan(Operands operands, const AttentionSpec& spec,
+                                       const AttentionShape& shape, PlanCache* plans) {
   // No kernel of bf16 drops weights in its backward pass.
-  if (operands_of(tape) != Operands::bf16 || shape.key_len < enough_keys ||
-      shape.value_dim == AttentionShape::no_values || spec.dropout.rate > 0.0)
+  if (operands != Operands::bf16 || shape.value_dim == AttentionShape::no_values || spec.dropout.rate > 0.0)
     return std::nullopt;
   const PlanOptions options{.dtype = DType::bf16};
   AttentionPlan plan = plans ? plans->of(spec, shape, options) : make_plan(spec, shape, options);
@@ -202,7 +205,7 @@ Var attention(const AttentionCall& call, const Var& query, const Var& key, const
                           "one of " + std::string(to_string(call.plan->dtype())));
   std::optional<AttentionPlan> in_bf16;
   if (!call.plan && !call.weights && call.arguments.empty())
-    in_bf16 = bf16_plan(tape, call.spec, shape, call.plans);
+    in_bf16 = bf16_plan(attention_operands(tape, shape), call.spec, shape, call.plans);
   AttentionPlan plan = in_bf16 ? *in_bf16 : plan_of(call, shape);
   Tensor rounded_query, rounded_key, rounded_value;
   if (plan.dtype() == DType::bf16) {

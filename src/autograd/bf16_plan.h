@@ -8,9 +8,13 @@
 
 namespace fovea::autograd {
 
-/// A plan of bf16, if the tape's products have such operands and it is faster: with kernels that multiply
-/// bf16 forward and backward, and enough keys. Without `plans` it is made anew.
-std::optional<AttentionPlan> bf16_plan(const Tape* tape, const AttentionSpec& spec,
+/// A plan of bf16, if `operands` are bf16 and this CPU has kernels that multiply them. Without `plans` it is
+/// made anew.
+std::optional<AttentionPlan> bf16_plan(Operands operands, const AttentionSpec& spec,
                                        const AttentionShape& shape, PlanCache* plans);
+
+/// The operands of attention in a training: those of the tape's products, if that is faster, with enough
+/// keys.
+Operands attention_operands(const Tape* tape, const AttentionShape& shape);
 
 }  // namespace fovea::autograd

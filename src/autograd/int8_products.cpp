@@ -128,7 +128,7 @@ void Int8Block(const PackedProducts& p, const QuantizedRows& x, int64_t row, int
   for (int64_t n = column; n < last; n += rows) {
     const int8_t* panel = p.weight->quantized() + n * x.columns;
     for (int64_t r = row; r < end; ++r) {
-      Sums(x.numbers.data() + r * x.columns, panel, x.columns, sums);
+      Sums(x.numbers.get() + r * x.columns, panel, x.columns, sums);
       const float scale = x.scales[static_cast<std::size_t>(r)];
       for (int64_t i = 0; i < std::min(rows, last - n); ++i) {
         const float product = static_cast<float>(sums[i]) * (scale * p.weight->scales()[n + i]);
@@ -151,11 +151,11 @@ HWY_EXPORT(Int8Block);
 QuantizedRows::QuantizedRows(std::int64_t rows, std::int64_t width, bool as_bytes) : columns(width) {
   const auto count = static_cast<std::size_t>(rows * width);
   scales.resize(static_cast<std::size_t>(rows));
-  // Columns past the last of x meet zeros of the weights.
+  // Columns past the last of x meet zeros of the weights, so nothing has to be initialised.
   if (as_bytes)
-    bytes.resize(count);
+    bytes = std::make_unique_for_overwrite<std::uint8_t[]>(count);
   else
-    numbers.resize(count);
+    numbers = std::make_unique_for_overwrite<std::int16_t[]>(count);
 }
 
 void int8_products(const PackedProducts& p, Executor& executor, bool vnni) {
@@ -168,7 +168,7 @@ void int8_products(const PackedProducts& p, Executor& executor, bool vnni) {
     for (std::int64_t r = unit * rows_a_unit; r < std::min(p.rows, (unit + 1) * rows_a_unit); ++r) {
       HWY_DYNAMIC_DISPATCH(QuantizeRow)
       (p.x + r * p.x_stride, in, x.scales[static_cast<std::size_t>(r)],
-       vnni ? nullptr : x.numbers.data() + r * columns, vnni ? x.bytes.data() + r * columns : nullptr);
+       vnni ? nullptr : x.numbers.get() + r * columns, vnni ? x.bytes.get() + r * columns : nullptr);
     }
   });
   // A byte takes a quarter of the time of a float.

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "autograd/packed_products.h"
@@ -16,9 +17,9 @@ struct QuantizedRows {
   QuantizedRows(std::int64_t rows, std::int64_t columns, bool as_bytes);
 
   std::int64_t columns;
-  std::vector<float> scales;          ///< [rows]
-  std::vector<std::int16_t> numbers;  ///< [rows, columns]: q
-  std::vector<std::uint8_t> bytes;    ///< [rows, columns]: q + 128, for int8_block_vnni
+  std::vector<float> scales;                ///< [rows]
+  std::unique_ptr<std::int16_t[]> numbers;  ///< [rows, columns]: q
+  std::unique_ptr<std::uint8_t[]> bytes;    ///< [rows, columns]: q + 128, for int8_block_vnni
 };
 
 /// Whether this CPU multiplies bytes and adds up four products in one instruction (AVX512_VNNI).

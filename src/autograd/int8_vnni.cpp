@@ -30,7 +30,7 @@ FOVEA_VNNI void tile(const PackedProducts& p, const QuantizedRows& x, std::int64
                      std::int64_t count) {
   const std::int64_t columns = x.columns, out = p.weight->out();
   const std::int8_t* weight = p.weight->quantized() + column * columns;
-  const std::uint8_t* from = x.bytes.data() + row * columns;
+  const std::uint8_t* from = x.bytes.get() + row * columns;
   __m512i sums[rows][2];
   // The instruction multiplies numbers without a sign, so x has 128 added: Σ (q + 128)·w - 128·Σ w.
   FOVEA_UNROLL for (int v = 0; v < 2; ++v) {

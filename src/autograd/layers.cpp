@@ -10,6 +10,7 @@
 #include "autograd/rows.h"
 #include "autograd/vector_math.h"
 #include "fovea/autograd/ops.h"
+#include "fovea/core/executor.h"
 #include "fovea/core/profile.h"
 
 namespace fovea::autograd {
@@ -111,8 +112,11 @@ Var embedding(const Var& table, std::span<const std::int32_t> ids, float factor)
     return work < least_parallel ? serial_executor() : default_executor();
   };
   executor().parallel_for((count + group - 1) / group, [&](std::int64_t unit, int) {
-    for (std::int64_t i = unit * group; i < std::min(count, (unit + 1) * group); ++i)
-      scale_row(table.value().data<float>() + ids[i] * dim, factor, dim, out.data<float>() + i * dim);
+    for (std::int64_t i = unit * group; i < std::min(count, (unit + 1) * group); ++i) {
+      float* to = out.data<float>() + i * dim;
+      if (table.rows()) (*table.rows())(ids[i], to);
+      scale_row(table.rows() ? to : table.value().data<float>() + ids[i] * dim, factor, dim, to);
+    }
   });
   return result_of(tape_of({&table}), out,
                    [=, kept = std::vector<std::int32_t>(ids.begin(), ids.end())](const Tensor& d) {

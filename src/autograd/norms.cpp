@@ -92,13 +92,15 @@ Var normalized(const char* function, Center center, const Var& x, const Var& gam
   const Tensor moments = tape ? Tensor(DType::f32, {rows, 2}) : Tensor();
   const auto size = static_cast<float>(dim);
   Tensor y(DType::f32, x.shape());
+  const float* from = x.value().data<float>();
+  float* to = y.data<float>();
   default_executor().parallel_for(groups, [&](std::int64_t group, int) {
     for (std::int64_t r = group * row_group; r < std::min(rows, (group + 1) * row_group); ++r) {
-      const float* row = x.value().data<float>() + r * dim;
+      const float* row = from + r * dim;
       const float mean = center == Center::mean ? sum_of(row, dim) / size : 0.0f,
                   inverse = 1.0f / std::sqrt(squares_about(row, mean, dim) / size + epsilon);
       scale_and_shift(row, mean, inverse, factor.data<float>(), shift.data<float>(), dim,
-                      y.data<float>() + r * dim);
+                      to + r * dim);
       if (!moments) continue;
       moments.data<float>()[2 * r] = mean;
       moments.data<float>()[2 * r + 1] = inverse;

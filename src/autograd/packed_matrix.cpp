@@ -1,12 +1,102 @@
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <string>
+#include <vector>
 
-#include "autograd/packed_products.h"
 #include "fovea/autograd/packed.h"
 #include "fovea/core/executor.h"
+#include "kernels/simd/targets.h"
 
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "autograd/packed_matrix.cpp"
+#include "hwy/foreach_target.h"
+#include "hwy/highway.h"
+#include "kernels/simd/transpose-inl.h"
+
+// A matrix is packed when a model is loaded, so the time until the first token depends on this.
+HWY_BEFORE_NAMESPACE();
 namespace fovea::autograd {
+namespace HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+// to[c][n] = cells of row n: as many rows as a panel has, zeros from `count` on.
+void TransposePanel(const uint32_t* cells, int64_t columns, int64_t count, uint32_t* to) {
+  kernels::HWY_NAMESPACE::Transpose(cells, columns, count, columns, PackedMatrix::panel_rows, to);
+}
+
+// Two numbers of bf16 in each cell, rounded to nearest even. Those of a cell past the last are 0.
+void RoundRow(const float* x, int64_t count, bfloat16* to) {
+  const hn::ScalableTag<float> d;
+  const hn::RebindToUnsigned<decltype(d)> du;
+  const hn::Rebind<uint16_t, decltype(d)> d16;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  int64_t k = 0;
+  for (; k + lanes <= count; k += lanes) {
+    const auto value = hn::LoadU(d, x + k);
+    const auto bits = hn::BitCast(du, value);
+    const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(du, 1u));
+    const auto rounded = hn::ShiftRight<16>(hn::Add(bits, hn::Add(odd, hn::Set(du, 0x7fffu))));
+    // A NaN stays one: rounding its bits could make an infinity of it.
+    const auto quiet = hn::Or(hn::ShiftRight<16>(bits), hn::Set(du, 0x40u));
+    const auto result = hn::IfThenElse(hn::RebindMask(du, hn::IsNaN(value)), quiet, rounded);
+    hn::StoreU(hn::TruncateTo(d16, result), d16, reinterpret_cast<uint16_t*>(to + k));
+  }
+  for (; k < count; ++k) to[k] = bfloat16(x[k]);
+}
+
+float LargestOf(const float* x, int64_t count) {
+  const hn::ScalableTag<float> d;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  auto largest = hn::Zero(d);
+  bool finite = true;
+  int64_t k = 0;
+  for (; k + lanes <= count; k += lanes) {
+    const auto value = hn::Abs(hn::LoadU(d, x + k));
+    finite = finite && hn::AllTrue(d, hn::Lt(value, hn::Inf(d)));
+    largest = hn::Max(largest, value);
+  }
+  float result = hn::GetLane(hn::MaxOfLanes(d, largest));
+  for (; k < count; ++k) {
+    finite = finite && std::isfinite(x[k]);
+    result = std::max(result, std::abs(x[k]));
+  }
+  return finite ? result : HUGE_VALF;
+}
+
+// Whole numbers x / scale; returns their sum.
+int32_t QuantizeRow(const float* x, int64_t count, float scale, int8_t* to) {
+  const hn::ScalableTag<float> d;
+  const hn::RebindToSigned<decltype(d)> di;
+  const hn::Rebind<int8_t, decltype(d)> d8;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  auto sums = hn::Zero(di);
+  int64_t k = 0;
+  for (; k + lanes <= count; k += lanes) {
+    const auto quotient = hn::Div(hn::LoadU(d, x + k), hn::Set(d, scale));
+    const auto q = hn::Min(hn::Max(hn::NearestInt(quotient), hn::Set(di, -127)), hn::Set(di, 127));
+    hn::StoreU(hn::DemoteTo(d8, q), d8, to + k);
+    sums = hn::Add(sums, q);
+  }
+  int32_t sum = hn::GetLane(hn::SumOfLanes(di, sums));
+  for (; k < count; ++k) {
+    to[k] = static_cast<int8_t>(std::clamp(std::nearbyint(x[k] / scale), -127.0f, 127.0f));
+    sum += to[k];
+  }
+  return sum;
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace fovea::autograd
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace fovea::autograd {
+
+HWY_EXPORT(TransposePanel);
+HWY_EXPORT(RoundRow);
+HWY_EXPORT(LargestOf);
+HWY_EXPORT(QuantizeRow);
 
 std::string_view to_string(WeightType type) {
   return type == WeightType::int8 ? "int8" : type == WeightType::bf16 ? "bf16" : "f32";
@@ -26,69 +116,60 @@ PackedMatrix::PackedMatrix(const Tensor& weight, WeightType type)
   if (weight.rank() != 2 || weight.dtype() != DType::f32)
     throw InvalidArgument("PackedMatrix", "weight", "f32 [out, in]",
                           std::string(to_string(weight.dtype())) + " " + to_string(weight.shape()));
-  if (type == WeightType::int8)
-    quantize(weight);
-  else if (type == WeightType::bf16)
-    round(weight);
-  else
-    copy(weight);
+  const float* from = weight.data<float>();
+  pack([&](std::int64_t first, std::int64_t, float*) { return from + first * in_; });
 }
 
-void PackedMatrix::copy(const Tensor& weight) {
-  const std::int64_t panels = (out_ + panel_rows - 1) / panel_rows;
-  elements_ = Tensor(DType::f32, {panels, in_, panel_rows});
-  const float* from = weight.data<float>();
-  float* to = elements_.data<float>();
-  default_executor().parallel_for(panels, [&](std::int64_t panel, int) {
-    const std::int64_t first = panel * panel_rows, count = std::min(panel_rows, out_ - first);
-    pack_panel(from + first * in_, count, in_, to + panel * in_ * panel_rows);
+PackedMatrix::PackedMatrix(std::int64_t out, std::int64_t in, WeightType type, const Rows& rows)
+    : type_(type), out_(out), in_(in) {
+  pack([&](std::int64_t first, std::int64_t count, float* room) {
+    rows(first, count, room);
+    return room;
   });
 }
 
-void PackedMatrix::quantize(const Tensor& weight) {
+void PackedMatrix::pack(const Panel& panel_of) {
   constexpr std::int64_t most_columns = 1 << 17;
-  if (in_ >= most_columns)
+  if (type_ == WeightType::int8 && in_ >= most_columns)
     throw InvalidArgument("PackedMatrix", "weight", "fewer than 2^17 columns for int8", std::to_string(in_));
-  const float* from = weight.data<float>();
-  if (!std::all_of(from, from + weight.count(), [](float x) { return std::isfinite(x); }))
-    throw InvalidArgument("PackedMatrix", "weight", "finite numbers for int8", "an infinity or a NaN");
-  const std::int64_t panels = (out_ + panel_rows - 1) / panel_rows, columns = padded_in();
-  elements_ = Tensor::zeros(DType::f32, {panels, columns / 4, panel_rows});
-  scales_ = Tensor::zeros(DType::f32, {panels * panel_rows});
-  sums_.assign(static_cast<std::size_t>(panels * panel_rows), 0);
-  auto* to = reinterpret_cast<std::int8_t*>(elements_.raw());
-  default_executor().parallel_for(panels, [&](std::int64_t panel, int) {
-    const std::int64_t first = panel * panel_rows, count = std::min(panel_rows, out_ - first);
-    for (std::int64_t n = 0; n < count; ++n) {
-      const float* row = from + (first + n) * in_;
-      float largest = 0.0f;
-      for (std::int64_t k = 0; k < in_; ++k) largest = std::max(largest, std::abs(row[k]));
-      const float scale = largest / 127.0f;
-      scales_.data<float>()[first + n] = scale;
-      if (scale == 0.0f) continue;  // zeros, or numbers below 2e-43
-      std::int32_t sum = 0;
-      for (std::int64_t k = 0; k < in_; ++k) {
-        const float q = std::clamp(std::nearbyint(row[k] / scale), -127.0f, 127.0f);
-        to[((panel * columns / 4 + k / 4) * panel_rows + n) * 4 + k % 4] = static_cast<std::int8_t>(q);
-        sum += static_cast<std::int32_t>(q);
-      }
-      sums_[static_cast<std::size_t>(first + n)] = sum;
-    }
-  });
-}
-
-void PackedMatrix::round(const Tensor& weight) {
   const std::int64_t panels = (out_ + panel_rows - 1) / panel_rows;
-  elements_ = Tensor::zeros(DType::f32, {panels, pairs(), panel_rows});
-  const float* from = weight.data<float>();
-  auto* to = reinterpret_cast<bfloat16*>(elements_.raw());
-  default_executor().parallel_for(panels, [&](std::int64_t panel, int) {
-    const std::int64_t first = panel * panel_rows, count = std::min(panel_rows, out_ - first);
-    for (std::int64_t n = 0; n < count; ++n) {
-      for (std::int64_t k = 0; k < in_; ++k)
-        to[((panel * pairs() + k / 2) * panel_rows + n) * 2 + k % 2] = bfloat16(from[(first + n) * in_ + k]);
+  // 32-bit cells of a row: a number, a pair of bf16, or four bytes.
+  const std::int64_t cells = type_ == WeightType::f32    ? in_
+                             : type_ == WeightType::bf16 ? pairs()
+                                                         : padded_in() / 4;
+  elements_ = Tensor(DType::f32, {panels, cells, panel_rows});
+  if (type_ == WeightType::int8) {
+    scales_ = Tensor::zeros(DType::f32, {panels * panel_rows});
+    sums_.assign(static_cast<std::size_t>(panels * panel_rows), 0);
+  }
+  auto* const to = reinterpret_cast<std::uint32_t*>(elements_.raw());
+  std::atomic<bool> finite = true;
+  default_executor().parallel_for(panels, [&](std::int64_t number, int) {
+    thread_local std::vector<float> room;
+    thread_local std::vector<std::uint32_t> narrow;
+    room.resize(static_cast<std::size_t>(panel_rows * in_));
+    const std::int64_t first = number * panel_rows, count = std::min(panel_rows, out_ - first);
+    const float* const rows = panel_of(first, count, room.data());
+    const auto* from = reinterpret_cast<const std::uint32_t*>(rows);
+    if (type_ != WeightType::f32) {
+      narrow.assign(static_cast<std::size_t>(panel_rows * cells), 0);
+      from = narrow.data();
     }
+    for (std::int64_t n = 0; n < count && type_ == WeightType::bf16; ++n) HWY_DYNAMIC_DISPATCH(RoundRow)
+    (rows + n * in_, in_, reinterpret_cast<bfloat16*>(narrow.data() + n * cells));
+    for (std::int64_t n = 0; n < count && type_ == WeightType::int8; ++n) {
+      const float largest = HWY_DYNAMIC_DISPATCH(LargestOf)(rows + n * in_, in_);
+      if (std::isinf(largest)) finite = false;
+      const float scale = largest / 127.0f;
+      if (scale == 0.0f || !finite) continue;  // zeros, or numbers below 2e-43
+      scales_.data<float>()[first + n] = scale;
+      sums_[static_cast<std::size_t>(first + n)] = HWY_DYNAMIC_DISPATCH(QuantizeRow)(
+          rows + n * in_, in_, scale, reinterpret_cast<std::int8_t*>(narrow.data() + n * cells));
+    }
+    HWY_DYNAMIC_DISPATCH(TransposePanel)(from, cells, count, to + number * cells * panel_rows);
   });
+  if (!finite)
+    throw InvalidArgument("PackedMatrix", "weight", "finite numbers for int8", "an infinity or a NaN");
 }
 
 std::int64_t PackedMatrix::bytes() const noexcept {
@@ -97,3 +178,4 @@ std::int64_t PackedMatrix::bytes() const noexcept {
 }
 
 }  // namespace fovea::autograd
+#endif

@@ -13,7 +13,6 @@
 #include "hwy/cache_control.h"
 #include "hwy/foreach_target.h"
 #include "hwy/highway.h"
-#include "kernels/simd/transpose-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace fovea::autograd {
@@ -130,11 +129,6 @@ void F32Block(const PackedProducts& p, int64_t row, int64_t end, int64_t column,
   }
 }
 
-// to[k][n] = row n's element k, for up to a panel of rows; zeros behind the last.
-void PackPanel(const float* rows, int64_t count, int64_t in, float* to) {
-  kernels::HWY_NAMESPACE::Transpose(rows, in, count, in, kPanel, to);
-}
-
 }  // namespace HWY_NAMESPACE
 }  // namespace fovea::autograd
 HWY_AFTER_NAMESPACE();
@@ -143,7 +137,6 @@ HWY_AFTER_NAMESPACE();
 namespace fovea::autograd {
 
 HWY_EXPORT(F32Block);
-HWY_EXPORT(PackPanel);
 
 namespace {
 double bytes_of(WeightType type) {
@@ -183,10 +176,6 @@ void for_blocks(const PackedProducts& p, Executor& executor, std::int64_t speed,
     const std::int64_t row = unit / across * block_rows, column = unit % across * block_columns;
     block(row, std::min(p.rows, row + block_rows), column, std::min(out, column + block_columns));
   });
-}
-
-void pack_panel(const float* rows, std::int64_t count, std::int64_t in, float* to) {
-  HWY_DYNAMIC_DISPATCH(PackPanel)(rows, count, in, to);
 }
 
 void packed_products(const PackedProducts& given, Executor& executor) {

@@ -20,10 +20,6 @@ struct PackedProducts {
   std::int64_t x_stride = 0;  ///< elements from one row of x to the next; 0: `in`, no gaps
 };
 
-/// A panel of an f32 PackedMatrix: the elements k of `count` rows [count, in] side by side, and zeros up to
-/// PackedMatrix::panel_rows.
-void pack_panel(const float* rows, std::int64_t count, std::int64_t in, float* to);
-
 /// Cuts the product into blocks, which run on the executor if there is enough to do. `speed` is the number of
 /// products that take the time of one in f32.
 using Block = std::function<void(std::int64_t row, std::int64_t end, std::int64_t column, std::int64_t last)>;

@@ -13,6 +13,8 @@ Var Tape::use(Parameter& parameter) {
   for (const auto& [known, node] : parameters_) {
     if (known == &parameter) return {parameter.value, node};
   }
+  if (parameter.value.empty() && parameter.packed)
+    throw InvalidArgument("Tape::use", parameter.name, "a value to train on", "a model that was read packed");
   if (!parameter.gradient) parameter.gradient = Tensor::zeros(DType::f32, parameter.value.shape());
   Node& node = nodes_.emplace_back();
   node.tape = this;

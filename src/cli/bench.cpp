@@ -50,6 +50,7 @@ void register_bench(CLI::App& app) {
   register_bench_products(*bench);
   register_bench_train(*bench);
   register_bench_inference(*bench);
+  register_bench_model(*bench);
   auto o = std::make_shared<Options>();
   CLI::App* decode =
       bench->add_subcommand("decode", "Decoding with and without reuse of keys, values and states");

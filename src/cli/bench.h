@@ -14,5 +14,6 @@ void register_bench_recurrence(CLI::App& bench);
 void register_bench_train(CLI::App& command_group);
 void register_bench_products(CLI::App& bench);
 void register_bench_inference(CLI::App& command_group);
+void register_bench_model(CLI::App& command_group);
 
 }  // namespace fovea::cli

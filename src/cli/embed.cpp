@@ -17,7 +17,7 @@ namespace fovea::cli {
 namespace {
 
 struct Options {
-  std::string model, ids, input, targets, output;
+  std::string model, ids, input, targets, output, weights = "f32";
   bool hidden = false, logits = false, sentence = false;
   int threads = 0;
 };
@@ -28,6 +28,7 @@ using RowsOf = std::function<Tensor(const Ids& ids, const Ids& target)>;
 
 RowsOf rows_of(const Options& o, const std::filesystem::path& path) {
   const models::ModelFolder folder(path);
+  const autograd::WeightType weights = autograd::parse_weight_type(o.weights);
   const auto kind = models::family_kind(folder.config());
   const bool translator = kind == models::FamilyKind::translator;
   if (translator == o.targets.empty())
@@ -36,7 +37,7 @@ RowsOf rows_of(const Options& o, const std::filesystem::path& path) {
                                      : "nothing, because the model is no translator",
                           translator ? "none" : o.targets);
   if (translator) {
-    const std::shared_ptr<models::SequenceToSequence> model = folder.sequence_to_sequence();
+    const std::shared_ptr<models::SequenceToSequence> model = folder.sequence_to_sequence(weights);
     return [model, logits = o.logits](const Ids& ids, const Ids& target) {
       nn::Context inference;
       const models::Batch batch{.size = 1,
@@ -51,13 +52,13 @@ RowsOf rows_of(const Options& o, const std::filesystem::path& path) {
     };
   }
   if (kind == models::FamilyKind::encoder) {
-    const auto model = std::make_shared<models::TextEncoder>(folder.text_encoder());
+    const auto model = std::make_shared<models::TextEncoder>(folder.text_encoder(weights));
     return [model, logits = o.logits](const Ids& ids, const Ids&) {
       nn::Context inference;
       return logits ? model->logits({&ids, 1}) : model->hidden(inference, {&ids, 1}).value();
     };
   }
-  const auto model = std::make_shared<models::LanguageModel>(folder.language_model());
+  const auto model = std::make_shared<models::LanguageModel>(folder.language_model(weights));
   return [model, logits = o.logits](const Ids& ids, const Ids&) {
     nn::Context inference;
     const nn::Var rows = model->hidden(inference, models::pad({&ids, 1}));
@@ -185,6 +186,8 @@ void register_embed(CLI::App& app) {
   command->add_flag("--logits", o->logits, "what the model's head makes of them");
   command->add_flag("--sentence", o->sentence,
                     "one vector for each line, as modules.json of a sentence-transformers folder says");
+  command->add_option("--weights", o->weights, "products with weights of f32, bf16 or int8")
+      ->check(CLI::IsMember({"f32", "bf16", "int8"}));
   command->add_option("--cpu-threads", o->threads, "0: all")->check(CLI::Range(0, 1024));
   command->callback([o] { run(*o); });
 }

@@ -208,8 +208,7 @@ void write_translation(const GenerateOptions& o, const models::ModelFolder& fold
       throw InvalidArgument("fovea generate", option, "nothing, because the model is a translator",
                             "a value");
   }
-  const auto model = folder.sequence_to_sequence();
-  model->parameters().pack(autograd::parse_weight_type(o.weights));
+  const auto model = folder.sequence_to_sequence(autograd::parse_weight_type(o.weights));
   const std::unique_ptr<Coder> coder = read_coder(folder, model->vocabulary());
   if (!o.input.empty()) return translate_many(o, folder, *model, *coder, out);
   GenerateIds options{.sample = o.sample};
@@ -288,8 +287,7 @@ void write_texts(const GenerateOptions& o, const models::ModelFolder& folder, st
   if (is_chat(o.chat) || (!o.input.empty() && text::ChatTemplates::are_in(o.model)))
     chat.emplace(o.model, o.chat);
   if (o.chat.show_prompt) return show_prompt(o, *chat, folder, out);
-  models::LanguageModel model = folder.language_model();
-  model.parameters().pack(autograd::parse_weight_type(o.weights));
+  models::LanguageModel model = folder.language_model(autograd::parse_weight_type(o.weights));
   const std::unique_ptr<Coder> coder = read_coder(folder, model.config().vocabulary);
   if (o.line && !coder->line_end())
     throw InvalidArgument("fovea generate", "--line", "a model whose lines are ids of their own", o.model);

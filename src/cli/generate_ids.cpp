@@ -97,8 +97,7 @@ void generate_ids(const GenerateIds& options, const models::ModelFolder& folder,
   warn_of(defaults);
   WrittenIds text;
   if (models::family_kind(folder.config()) == models::FamilyKind::translator) {
-    const auto model = folder.sequence_to_sequence();
-    model->parameters().pack(options.weights);
+    const auto model = folder.sequence_to_sequence(options.weights);
     if (options.beams) {
       models::BeamOptions beams = *options.beams;
       beams.stop = defaults.stop_ids;
@@ -107,8 +106,7 @@ void generate_ids(const GenerateIds& options, const models::ModelFolder& folder,
       text = written_ids(options, folder, *model, prompt);
     }
   } else {
-    models::LanguageModel model = folder.language_model();
-    model.parameters().pack(options.weights);
+    models::LanguageModel model = folder.language_model(options.weights);
     if (options.beams) {
       KvCache cache({.layers = model.cache_layers(), .limit_bytes = options.limit_bytes});
       models::BeamOptions beams = *options.beams;

@@ -64,6 +64,13 @@ Tensor Tensor::zeros(DType dtype, Shape shape) {
   return result;
 }
 
+Tensor Tensor::without_elements(DType dtype, Shape shape) {
+  Tensor result;
+  result.dtype_ = dtype;
+  result.shape_ = shape;
+  return result;
+}
+
 Tensor Tensor::normal(Shape shape, std::uint64_t seed) {
   Tensor result(DType::f32, shape);
   PhiloxStream random(seed);

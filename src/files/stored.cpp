@@ -1,4 +1,7 @@
 // Elements of files as f32.
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -141,6 +144,17 @@ void StoredTensor::copy_to(float* to, std::int64_t begin, std::int64_t count) co
     case StoredType::boolean:
       return convert<std::uint8_t>(from, to, count);
   }
+}
+
+void StoredTensor::release(std::int64_t begin, std::int64_t count) const noexcept {
+  static const auto page = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
+  const auto element = static_cast<std::int64_t>(size_of(type));
+  const auto address = reinterpret_cast<std::uintptr_t>(bytes.data() + begin * element);
+  // Whole pages: what else lies on them comes back when it is read.
+  const std::uintptr_t first = address / page * page,
+                       end =
+                           (address + static_cast<std::uintptr_t>(count * element) + page - 1) / page * page;
+  ::madvise(reinterpret_cast<void*>(first), end - first, MADV_DONTNEED);
 }
 
 }  // namespace fovea::files

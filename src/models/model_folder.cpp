@@ -142,11 +142,13 @@ ModelFolder::ModelFolder(const std::filesystem::path& folder)
   files::check_json_object(config_path(folder).string(), config_, config_depth);
 }
 
-std::unique_ptr<SequenceToSequence> ModelFolder::sequence_to_sequence() const {
-  if (family_kind(config_)) return family_translator(*this);  // or says what else the folder has
-  return load(*this, as_it_is, read_config, [this](const ModelConfig&, nn::ParameterSet parameters) {
+std::unique_ptr<SequenceToSequence> ModelFolder::sequence_to_sequence(Packed packed) const {
+  if (family_kind(config_)) return family_translator(*this, packed);  // or says what else the folder has
+  auto model = load(*this, as_it_is, read_config, [this](const ModelConfig&, nn::ParameterSet parameters) {
     return make_model(config_, std::move(parameters));
   });
+  if (packed) model->parameters().pack(*packed);
+  return model;
 }
 
 std::unique_ptr<SequenceToSequence> load_model(const std::string& folder) {
@@ -199,20 +201,23 @@ bool is_own(const std::string& config) {
 
 }  // namespace
 
-LanguageModel ModelFolder::language_model() const {
+LanguageModel ModelFolder::language_model(Packed packed) const {
   const auto make = [](const LanguageModelConfig& config, nn::ParameterSet parameters) {
     return std::make_unique<LanguageModel>(config, std::move(parameters));
   };
-  if (is_own_language(config_)) return std::move(*load(*this, as_it_is, read_language_config, make));
-  if (!is_own(config_)) return family_language_model(*this);
-  auto model = load(*this, as_starcoder, read_language_config, make);
-  const float factor = embedding_factor(*model);
-  multiply(model->parameters(), 1.0f / factor, factor);
+  if (!is_own_language(config_) && !is_own(config_)) return family_language_model(*this, packed);
+  const bool ours = is_own_language(config_);
+  auto model = load(*this, ours ? as_it_is : as_starcoder, read_language_config, make);
+  if (!ours) {
+    const float factor = embedding_factor(*model);
+    multiply(model->parameters(), 1.0f / factor, factor);
+  }
+  if (packed) model->parameters().pack(*packed);
   return std::move(*model);
 }
 
-TextEncoder ModelFolder::text_encoder() const {
-  return family_text_encoder(*this);
+TextEncoder ModelFolder::text_encoder(Packed packed) const {
+  return family_text_encoder(*this, packed);
 }
 
 LanguageModel load_language_model(const std::string& folder) {

@@ -25,6 +25,7 @@ TextEncoder::TextEncoder(const TextEncoderSpec& spec, nn::ParameterSet::Source s
   output_ = spec.head->output == HeadSpec::Output::tied
                 ? embedding_.table
                 : &parameters_->xavier("head.output.weight", {spec.head->outputs, dim});
+  output_->multiplies_rows = true;
   if (spec.head->bias == nn::Linear::Bias::with)
     output_bias_ = &parameters_->constant("head.output.bias", {spec.head->outputs}, 0.0f);
 }
@@ -153,7 +154,8 @@ Tensor TextEncoder::logits(const nn::Var& rows) const {
   nn::Var x = rows.value().reshape({rows.value().count() / spec_.stack.dim, spec_.stack.dim});
   if (spec_.head->dense) x = activate(spec_.head->dense->activation, dense_(inference, x));
   if (norm_) x = (*norm_)(inference, x);
-  return autograd::linear(x, output_->value, output_bias_ ? nn::Var(output_bias_->value) : nn::Var()).value();
+  return autograd::linear(x, inference.use(*output_), output_bias_ ? inference.use(*output_bias_) : nn::Var())
+      .value();
 }
 
 Tensor TextEncoder::logits(std::span<const std::vector<std::int32_t>> sequences,

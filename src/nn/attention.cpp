@@ -201,7 +201,8 @@ std::uint64_t next_seed(Context& context) {
 }  // namespace
 
 autograd::AttentionCall MultiHeadAttention::engine_call(Context& context, const Call& call,
-                                                        const AttentionShape& shape) const {
+                                                        const AttentionShape& shape,
+                                                        autograd::Operands operands) const {
   autograd::AttentionCall engine;  // its spec is that of the plan
   AttentionSpec spec = options_.spec;
   spec.mask = masks_ ? options_.spec.mask & call.mask : call.mask;
@@ -236,7 +237,7 @@ autograd::AttentionCall MultiHeadAttention::engine_call(Context& context, const 
   if (spec.dropout.rate > 0.0) engine.dropout_seed = next_seed(context);
   if (options_.precision == Precision::full && options_.kernel.empty() && !engine.weights &&
       engine.arguments.empty())
-    engine.plan = autograd::bf16_plan(context.tape, spec, shape, plans_.get());
+    engine.plan = autograd::bf16_plan(operands, spec, shape, plans_.get());
   if (!engine.plan)
     engine.plan = plans_->of(spec, shape, {.precision = options_.precision, .kernel = options_.kernel});
   return engine;
@@ -341,8 +342,10 @@ Var MultiHeadAttention::attend_rows(Context& context, const Var& x, const Var& k
       is_packed(call) ? shape_of(std::max<std::int64_t>(std::ssize(call.query_starts) - 1, 1),
                                  longest_entry(call.query_starts), longest_entry(call.key_starts))
                       : shape_of(q.size(0), q.size(1), key_rows.size(1));
-  return finished(context, x,
-                  autograd::attention(engine_call(context, call, shape), q, k, value_(context, value_rows)));
+  const autograd::Operands operands = autograd::attention_operands(context.tape, shape);
+  return finished(
+      context, x,
+      autograd::attention(engine_call(context, call, shape, operands), q, k, value_(context, value_rows)));
 }
 
 CacheLayer MultiHeadAttention::cache_layer(const CacheStore& store) const {
@@ -412,7 +415,8 @@ Var MultiHeadAttention::attend_cached(Context& context, const Var& x, std::span<
                      rows = call.query_starts.empty() ? x.size(1) : longest_entry(call.query_starts);
   AttentionShape shape = with_room(shape_of(entries, rows, longest));
   if (!fits(options_.spec.mask, shape) || !fits(call.mask, shape)) shape = shape_of(entries, rows, longest);
-  autograd::AttentionCall engine = engine_call(context, call, shape);
+  // The rows of a cache are f32.
+  autograd::AttentionCall engine = engine_call(context, call, shape, autograd::Operands::f32);
   engine.cache = keys;
   return finished(context, x, autograd::attention(engine, q, {}, {}));
 }

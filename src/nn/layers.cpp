@@ -32,7 +32,9 @@ Var Norm::operator()(Context& context, const Var& x) const {
 }
 
 Embedding::Embedding(ParameterSet& set, const std::string& name, std::int64_t vocabulary, std::int64_t dim)
-    : table(&set.normal(name + ".weight", {vocabulary, dim}, 1.0f / std::sqrt(static_cast<float>(dim)))) {}
+    : table(&set.normal(name + ".weight", {vocabulary, dim}, 1.0f / std::sqrt(static_cast<float>(dim)))) {
+  table->gives_rows = true;
+}
 
 Var Embedding::operator()(Context& context, std::span<const std::int32_t> ids, float factor) const {
   return autograd::embedding(context.use(*table), ids, factor);

@@ -99,6 +99,9 @@ void ParameterSet::zero_gradients() noexcept {
 void ParameterSet::pack(autograd::WeightType type) {
   for (Parameter& parameter : parameters_) {
     if (!parameter.multiplies_rows) continue;
+    if (parameter.value.empty())
+      throw InvalidArgument("ParameterSet::pack", parameter.name, "a model that was not read packed",
+                            "one without other values");
     try {
       parameter.packed = std::make_shared<const autograd::PackedMatrix>(parameter.value, type);
     } catch (const InvalidArgument& error) {
@@ -108,7 +111,9 @@ void ParameterSet::pack(autograd::WeightType type) {
 }
 
 void ParameterSet::unpack() noexcept {
-  for (Parameter& parameter : parameters_) parameter.packed = nullptr;
+  for (Parameter& parameter : parameters_) {
+    if (!parameter.value.empty()) parameter.packed = nullptr;
+  }
 }
 
 Var Context::dropout(const Var& x, float rate) {

@@ -93,8 +93,7 @@ FamilyTranslator::FamilyTranslator(const models::ModelFolder& folder, FamilyTran
   if (reading.problems.empty()) positions_ = reading.config.positions;
   beams_ = beams_of(options_, folder, defaults_, positions_);
   prefix_ = options_.prefix.value_or(defaults_.prefix);
-  model_ = folder.sequence_to_sequence();
-  model_->parameters().pack(options_.weights);
+  model_ = folder.sequence_to_sequence(options_.weights);
   coder_ = read_coder(folder, model_->vocabulary());
 }
 

@@ -16,9 +16,9 @@ Translator::Translator(std::unique_ptr<models::SequenceToSequence> model,
 
 Translator Translator::load(const std::string& folder, autograd::WeightType weights) {
   // The model first: its error says what kind of model the folder has.
-  std::unique_ptr<models::SequenceToSequence> model = models::ModelFolder(folder).sequence_to_sequence();
+  std::unique_ptr<models::SequenceToSequence> model =
+      models::ModelFolder(folder).sequence_to_sequence(weights);
   Translator translator(std::move(model), text::load_tokenizer(folder));
-  translator.model_->parameters().pack(weights);
   if (translator.model_->vocabulary() != translator.tokenizer_->size()) {
     throw FileError(folder, -1,
                     "the model has " + std::to_string(translator.model_->vocabulary()) +

@@ -144,19 +144,27 @@ class Families : public testing::TestWithParam<std::string_view> {
     fs::remove(folder / "config.json");
     std::ofstream(folder / "config.json") << config.dump();
   }
-  // Log-probabilities or hidden states of some ids.
-  Tensor rows() const {
+  // Logits, or hidden states of an encoder, of some ids. `packed` while the folder is read, or `afterwards`.
+  Tensor rows(ModelFolder::Packed packed = {}, ModelFolder::Packed afterwards = {}) const {
     const ModelFolder opened(folder);
     const std::vector<std::int32_t> ids{3, 7, 4, 10, 5, 3, 9};
     nn::Context context;
+    const auto pack = [&](nn::ParameterSet& parameters) {
+      if (afterwards) parameters.pack(*afterwards);
+    };
     if (kind_of(opened) == FamilyKind::translator) {
-      const auto model = opened.sequence_to_sequence();
-      return model->hidden(context, make_batch({ids}, {ids}), nullptr, nullptr).value();
+      const auto model = opened.sequence_to_sequence(packed);
+      pack(model->parameters());
+      return model->logits(model->hidden(context, make_batch({ids}, {ids}), nullptr, nullptr));
     }
-    if (kind_of(opened) == FamilyKind::encoder)
-      return opened.text_encoder().hidden(context, {&ids, 1}).value();
-    LanguageModel model = opened.language_model();
-    return model.log_probabilities(model.hidden(context, pad({&ids, 1})));
+    if (kind_of(opened) == FamilyKind::encoder) {
+      TextEncoder model = opened.text_encoder(packed);
+      pack(model.parameters());
+      return model.hidden(context, {&ids, 1}).value();
+    }
+    LanguageModel model = opened.language_model(packed);
+    pack(model.parameters());
+    return model.logits(model.hidden(context, pad({&ids, 1})));
   }
   std::string bytes() const { return files::read_file(folder / "model.safetensors", 1 << 24); }
 
@@ -200,6 +208,21 @@ TEST_P(Families, AreWrittenAndReadToTheSameBytes) {
     ASSERT_EQ(after.data<float>()[i], before.data<float>()[i]);
 }
 
+// Weights that are packed while their file is read have the bits of those that are packed afterwards, and no
+// other values.
+TEST_P(Families, AreReadPacked) {
+  using autograd::WeightType;
+  write(tiny_config(GetParam()));
+  for (const WeightType type : {WeightType::f32, WeightType::bf16, WeightType::int8}) {
+    SCOPED_TRACE(autograd::to_string(type));
+    const Tensor expected = rows({}, type), read = rows(type);
+    ASSERT_EQ(read.shape(), expected.shape());
+    for (std::int64_t i = 0; i < read.count(); ++i)
+      ASSERT_EQ(read.data<float>()[i], expected.data<float>()[i]) << i;
+    EXPECT_THROW(rows(type, type), InvalidArgument);
+  }
+}
+
 // The heads of a family, for labels and answers: their tensors, their numbers, and what is said of them.
 TEST_P(Families, HaveHeadsThatAreWrittenAndRead) {
   std::vector<std::vector<std::int32_t>> texts{{3, 7, 4, 10, 5}, {9}, {6, 6, 3, 1, 1}};
@@ -227,6 +250,10 @@ TEST_P(Families, HaveHeadsThatAreWrittenAndRead) {
     const std::span<const std::vector<std::int32_t>> read =
         std::span(texts).first(report.config->kind == FamilyKind::decoder ? 3 : 2);
     const Tensor together = model.logits(read);
+    const Tensor packed = ModelFolder(folder).text_encoder(autograd::WeightType::f32).logits(read);
+    ASSERT_EQ(packed.shape(), together.shape());
+    for (std::int64_t i = 0; i < packed.count(); ++i)
+      EXPECT_NEAR(packed.data<float>()[i], together.data<float>()[i], 1e-5);
     const bool pools = row.head == FamilyHead::sequence_labels;
     std::int64_t rows = 0;
     for (const std::vector<std::int32_t>& ids : read) {

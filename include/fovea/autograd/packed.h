@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -36,6 +37,12 @@ class PackedMatrix {
   /// Throws InvalidArgument if `weight` is not f32 [out, in]. An int8 matrix has finite numbers alone, and
   /// fewer than 2^17 columns, because 32 bits hold its sums.
   explicit PackedMatrix(const Tensor& weight, WeightType type = WeightType::f32);
+  /// Gives rows [first, first + count) of a matrix as f32, one behind the other. Several threads call it at
+  /// once.
+  using Rows = std::function<void(std::int64_t first, std::int64_t count, float* to)>;
+  /// The same of a matrix that is read piece by piece, at most panel_rows rows at a time, so that all of it
+  /// in f32 is never in memory. Throws InvalidArgument as above, and what `rows` throws.
+  PackedMatrix(std::int64_t out, std::int64_t in, WeightType type, const Rows& rows);
 
   WeightType type() const noexcept { return type_; }
   std::int64_t out() const noexcept { return out_; }
@@ -59,9 +66,9 @@ class PackedMatrix {
   std::int64_t pairs() const noexcept { return (in_ + 1) / 2; }
 
  private:
-  void copy(const Tensor& weight);
-  void quantize(const Tensor& weight);
-  void round(const Tensor& weight);
+  // The first row of a panel, the number of rows, and memory for them if they are not in memory yet.
+  using Panel = std::function<const float*(std::int64_t first, std::int64_t count, float* room)>;
+  void pack(const Panel& panel);
 
   WeightType type_;
   std::int64_t out_, in_;

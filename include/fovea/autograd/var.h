@@ -18,6 +18,10 @@ namespace fovea::autograd {
 
 class Tape;
 
+/// Rows of a table whose elements are elsewhere, such as in a mapped file: writes row `row` as f32. Several
+/// threads may call it at once.
+using TableRows = std::function<void(std::int64_t row, float* to)>;
+
 /// One recorded value: the sum of its gradient, and the function that passes it on.
 struct Node {
   Tape* tape = nullptr;
@@ -31,9 +35,11 @@ class Var {
   Var() = default;
   Var(Tensor value) : value_(std::move(value)) {}  // NOLINT(google-explicit-constructor)
   Var(Tensor value, Node* node) : value_(std::move(value)), node_(node) {}
-  /// Weights of inference beside their packed form; null: they are not packed.
-  Var(Tensor value, std::shared_ptr<const PackedMatrix> packed)
-      : value_(std::move(value)), packed_(std::move(packed)) {}
+  /// Weights of inference beside their packed form; null: they are not packed. `rows` are those of a value
+  /// without elements, for `embedding`.
+  Var(Tensor value, std::shared_ptr<const PackedMatrix> packed,
+      std::shared_ptr<const TableRows> rows = nullptr)
+      : value_(std::move(value)), packed_(std::move(packed)), rows_(std::move(rows)) {}
 
   const Tensor& value() const noexcept { return value_; }
   const Shape& shape() const noexcept { return value_.shape(); }
@@ -42,11 +48,13 @@ class Var {
   Node* node() const noexcept { return node_; }
   bool recorded() const noexcept { return node_ != nullptr; }
   const PackedMatrix* packed() const noexcept { return packed_.get(); }
+  const TableRows* rows() const noexcept { return rows_.get(); }
 
  private:
   Tensor value_;
   Node* node_ = nullptr;
   std::shared_ptr<const PackedMatrix> packed_;
+  std::shared_ptr<const TableRows> rows_;
 };
 
 /// A trained tensor under its stable name ("encoder.layers.0.self_attn.q_proj.weight"). All f32.
@@ -60,7 +68,10 @@ struct Parameter {
   float rate_factor = 1.0f;
   bool given = false;            ///< the value was read: it is no initial value that a layer may scale
   bool multiplies_rows = false;  ///< a matrix [out, in] of `linear`, which nn::ParameterSet::pack packs
+  bool gives_rows = false;       ///< a table of `embedding`
   std::shared_ptr<const PackedMatrix> packed = nullptr;  ///< of `value` when it was packed; null: not packed
+  /// Of a table whose value has no elements: inference reads rows by this. Null for others.
+  std::shared_ptr<const TableRows> rows = nullptr;
 };
 
 /// Owns the nodes of one forward pass, in the order they were made. Not thread-safe: each thread needs its

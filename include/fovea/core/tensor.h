@@ -158,6 +158,8 @@ class Tensor {
   /// The elements are not initialised. Throws std::bad_alloc when memory runs out.
   Tensor(DType dtype, Shape shape);
   static Tensor zeros(DType dtype, Shape shape);
+  /// A shape whose elements are elsewhere: empty() is true, and there is nothing to read.
+  static Tensor without_elements(DType dtype, Shape shape);
   /// Standard normal numbers in f32, a function of `seed` alone (Philox).
   static Tensor normal(Shape shape, std::uint64_t seed);
   template <class T>

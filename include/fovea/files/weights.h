@@ -49,6 +49,9 @@ struct StoredTensor {
   /// Elements [begin, begin + count) as f32, each rounded to the nearest. Throws InvalidArgument for elements
   /// outside the tensor.
   void copy_to(float* to, std::int64_t begin, std::int64_t count) const;
+  /// Of a mapped file: lets the memory of elements [begin, begin + count) go that reading has taken. A later
+  /// read takes it again.
+  void release(std::int64_t begin, std::int64_t count) const noexcept;
 };
 
 /// The tensors of one file or of all shards of an index. Copies share the mappings. A process that reads a

@@ -59,11 +59,16 @@ class ModelFolder {
   /// Make the model. They throw FileError for a config of another kind of model or with features that the
   /// model lacks. They also throw it for missing, unexpected or wrongly shaped tensors, which they name. A
   /// config whose sizes exceed the weights is refused before anything is allocated.
-  std::unique_ptr<SequenceToSequence> sequence_to_sequence() const;  ///< of ours, or a translator of a family
+  /// With `packed` the weights are those of ParameterSet::pack. A family's are then packed while the file is
+  /// read, and no f32 copy of a matrix is ever in memory: such a model is for inference alone. The files of
+  /// weights stay mapped, because rows of embeddings are read from them, and may not be cut meanwhile.
+  using Packed = std::optional<autograd::WeightType>;
+  /// Of ours, or a translator of a family.
+  std::unique_ptr<SequenceToSequence> sequence_to_sequence(Packed packed = {}) const;
   /// A language model of ours, or of a family that read_family knows (models/family.h).
-  LanguageModel language_model() const;
+  LanguageModel language_model(Packed packed = {}) const;
   /// An encoder of a family.
-  TextEncoder text_encoder() const;
+  TextEncoder text_encoder(Packed packed = {}) const;
   /// What the folder says about generation. Throws FileError for a generation_config.json that is no JSON
   /// object, or larger than 1 MB, and for numbers outside their ranges.
   GenerationDefaults generation() const;

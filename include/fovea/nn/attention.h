@@ -159,7 +159,8 @@ class MultiHeadAttention {
   void declare_arguments(ParameterSet& set, const std::string& name, const MultiHeadAttention* shared);
   Var attend_rows(Context& context, const Var& x, const Var& key_rows, const Var& value_rows,
                   const Call& call) const;
-  autograd::AttentionCall engine_call(Context& context, const Call& call, const AttentionShape& shape) const;
+  autograd::AttentionCall engine_call(Context& context, const Call& call, const AttentionShape& shape,
+                                      autograd::Operands operands) const;
   AttentionShape shape_of(std::int64_t batch, std::int64_t query_len, std::int64_t key_len) const;
   // Projected and normalised by head, and not yet rotated.
   Var projected_queries(Context& context, const Var& x) const;

@@ -55,7 +55,8 @@ class ParameterSet {
   /// product of a few rows takes about half the time, and a row has the same bits in any batch. Copies of f32
   /// take as many bytes as the matrices, those of bf16 half, those of int8 a quarter; the products of the
   /// latter two are coarser (autograd::WeightType). A value that changes later is not seen by inference until
-  /// pack or unpack is called. Training does not read the copies, and Adam::step drops them.
+  /// pack or unpack is called. Training does not read the copies, and Adam::step drops them. A model that was
+  /// read packed (models::ModelFolder) has no other values: it stays as it is, and cannot be packed anew.
   void pack(autograd::WeightType type = autograd::WeightType::f32);
   void unpack() noexcept;
 
@@ -76,7 +77,7 @@ struct Context {
 
   bool training() const noexcept { return tape != nullptr; }
   Var use(Parameter& parameter) {
-    return tape ? tape->use(parameter) : Var(parameter.value, parameter.packed);
+    return tape ? tape->use(parameter) : Var(parameter.value, parameter.packed, parameter.rows);
   }
   /// Dropout while training, the identity otherwise.
   Var dropout(const Var& x, float rate);

@@ -15,6 +15,7 @@
 namespace fovea::models {
 namespace {
 
+using autograd::WeightType;
 using nlohmann::json;
 
 // All problems of a config in one text.
@@ -46,25 +47,30 @@ FamilyConfig config_of(const ModelFolder& folder) {
   return std::move(reading.config);
 }
 
-LanguageModel language_model_of(const FamilyConfig& config, FamilyTensors& tensors) {
+LanguageModel language_model_of(const FamilyConfig& config, FamilyTensors& tensors,
+                                std::optional<WeightType> packed = {}) {
   LanguageModelSpec spec = language_model_spec(config);
   if (tensors.has("lm_head.weight")) spec.output = LanguageModelSpec::Output::own;
   LanguageModel model(spec, tensors.source());
   tensors.check_all_taken();
   model.parameters().seal();
+  if (packed) tensors.pack(model.parameters(), *packed);
   return model;
 }
 
-TextEncoder text_encoder_of(const FamilyConfig& config, FamilyTensors& tensors) {
+TextEncoder text_encoder_of(const FamilyConfig& config, FamilyTensors& tensors,
+                            std::optional<WeightType> packed = {}) {
   TextEncoderSpec spec = text_encoder_spec(config);
   if (spec.head && tensors.has("head.output.weight")) spec.head->output = HeadSpec::Output::own;
   TextEncoder model(spec, tensors.source());
   tensors.check_all_taken();
   model.parameters().seal();
+  if (packed) tensors.pack(model.parameters(), *packed);
   return model;
 }
 
-std::unique_ptr<SequenceToSequence> translator_of(const FamilyConfig& config, FamilyTensors& tensors) {
+std::unique_ptr<SequenceToSequence> translator_of(const FamilyConfig& config, FamilyTensors& tensors,
+                                                  std::optional<WeightType> packed = {}) {
   TranslatorSpec spec = translator_spec(config);
   if (tensors.has("lm_head.weight")) spec.output = TranslatorSpec::Output::own;
   // A model without a head has no bias of logits either.
@@ -74,6 +80,7 @@ std::unique_ptr<SequenceToSequence> translator_of(const FamilyConfig& config, Fa
   auto model = make_translator(spec, tensors.source());
   tensors.check_all_taken();
   model->parameters().seal();
+  if (packed) tensors.pack(model->parameters(), *packed);
   return model;
 }
 
@@ -100,7 +107,7 @@ FamilyConfig with_head(FamilyConfig config, const files::WeightFile& weights) {
 
 // Calls `make` with the config of a folder and its tensors.
 template <class Make>
-auto load(const ModelFolder& folder, FamilyKind kind, Make&& make) {
+auto load(const ModelFolder& folder, FamilyKind kind, std::optional<WeightType> packed, Make&& make) {
   const FamilyConfig read = config_of(folder);
   if (runs_as(read) != kind)
     refuse_config(folder, std::string("expected ") + kind_of(kind) + ", got " +
@@ -108,8 +115,9 @@ auto load(const ModelFolder& folder, FamilyKind kind, Make&& make) {
                               kind_of(runs_as(read)));
   const files::WeightFile weights(files::find_weights(folder.path()));
   const FamilyConfig config = with_head(read, weights);
-  FamilyTensors tensors(weights, *find_family(config.model_type), config);
-  return naming_config(folder, [&] { return make(config, tensors); });
+  FamilyTensors tensors(weights, *find_family(config.model_type), config,
+                        packed ? FamilyTensors::Read::later : FamilyTensors::Read::values);
+  return naming_config(folder, [&] { return make(config, tensors, packed); });
 }
 
 }  // namespace
@@ -193,16 +201,17 @@ void save_model(const std::string& folder, const std::string& config, const nn::
   files::write_file(config_path(folder), config);
 }
 
-LanguageModel family_language_model(const ModelFolder& folder) {
-  return load(folder, FamilyKind::decoder, language_model_of);
+LanguageModel family_language_model(const ModelFolder& folder, std::optional<WeightType> packed) {
+  return load(folder, FamilyKind::decoder, packed, language_model_of);
 }
 
-TextEncoder family_text_encoder(const ModelFolder& folder) {
-  return load(folder, FamilyKind::encoder, text_encoder_of);
+TextEncoder family_text_encoder(const ModelFolder& folder, std::optional<WeightType> packed) {
+  return load(folder, FamilyKind::encoder, packed, text_encoder_of);
 }
 
-std::unique_ptr<SequenceToSequence> family_translator(const ModelFolder& folder) {
-  return load(folder, FamilyKind::translator, translator_of);
+std::unique_ptr<SequenceToSequence> family_translator(const ModelFolder& folder,
+                                                      std::optional<WeightType> packed) {
+  return load(folder, FamilyKind::translator, packed, translator_of);
 }
 
 FolderReport report_on(const ModelFolder& folder) {

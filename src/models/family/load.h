@@ -7,12 +7,13 @@
 
 namespace fovea::models {
 
-/// The language model of a folder that transformers wrote. Throws FileError.
-LanguageModel family_language_model(const ModelFolder& folder);
+/// The language model of a folder that transformers wrote. Throws FileError. `packed`: as in ModelFolder.
+LanguageModel family_language_model(const ModelFolder& folder, std::optional<autograd::WeightType> packed);
 /// The same for an encoder.
-TextEncoder family_text_encoder(const ModelFolder& folder);
+TextEncoder family_text_encoder(const ModelFolder& folder, std::optional<autograd::WeightType> packed);
 /// The same for a translator.
-std::unique_ptr<SequenceToSequence> family_translator(const ModelFolder& folder);
+std::unique_ptr<SequenceToSequence> family_translator(const ModelFolder& folder,
+                                                      std::optional<autograd::WeightType> packed);
 
 /// report_on of a translator of ours, or of a language model of ours with recurrences, whose weights are
 /// counted already.

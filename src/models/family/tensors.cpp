@@ -10,6 +10,9 @@
 #include "fovea/core/executor.h"
 
 namespace fovea::models {
+
+using autograd::PackedMatrix;
+
 namespace {
 
 // "model.layers.12.fc1.weight" -> "model.layers.*.fc1.weight" and "12".
@@ -212,28 +215,101 @@ Tensor FamilyTensors::take(const std::string& parameter, const Shape& shape) {
   const Shape expected = theirs_of(shape, layout, rows.whole);
   if (!(tensor->shape == expected) || end > rows.whole)
     refuse_shape(*tensor, to_string(theirs_of(shape, layout, end)) + (fused ? " or more rows" : ""));
+  const Place place{.tensor = tensor,
+                    .layout = transposed || layout != Layout::transposed ? layout : Layout::same,
+                    .shape = shape,
+                    .first = std::exchange(rows.taken, end),
+                    .whole = rows.whole};
+  if (read_ == Read::later) {
+    later_[parameter] = place;
+    return Tensor::without_elements(DType::f32, shape);
+  }
   Tensor value(DType::f32, shape);
-  const std::int64_t first = std::exchange(rows.taken, end);
   // What the decays of recurrences follow from has values too (RecurrentMixer::resting_log_decays).
   const bool of_decays =
       parameter.find(".mixer.") != std::string::npos && (shape.rank() == 1 || parameter.ends_with(".A_log"));
-  if (read_ == Read::shapes && !of_decays) return value;
-  float* to = value.data<float>();
+  if (read_ == Read::values || of_decays) copy(place, value.data<float>());
+  return value;
+}
+
+void FamilyTensors::copy(const Place& place, float* to) const {
+  using Layout = TensorRule::Layout;
+  const Shape& shape = place.shape;
   const std::int64_t row = shape.count() / std::max<std::int64_t>(shape[0], 1);
-  if (layout == Layout::one_row)
-    copy_rows(*tensor, 0, shape[0], to);
-  else if (layout == Layout::bias_of_heads)
-    copy_transposed(*tensor, 0, shape[1], shape[3], to);
-  else if (transposed)
-    copy_transposed(*tensor, first, shape[0], row, to);
-  else if (layout == Layout::by_head)
-    for_heads(rows.whole, shape[0], first / shape[0], config_.head_dim,
+  if (place.layout == Layout::one_row)
+    copy_rows(*place.tensor, 0, shape[0], to);
+  else if (place.layout == Layout::bias_of_heads)
+    copy_transposed(*place.tensor, 0, shape[1], shape[3], to);
+  else if (place.layout == Layout::transposed)
+    copy_transposed(*place.tensor, place.first, shape[0], row, to);
+  else if (place.layout == Layout::by_head)
+    for_heads(place.whole, shape[0], place.first / shape[0], config_.head_dim,
               [&](std::int64_t theirs, std::int64_t ours, std::int64_t count) {
-                copy_rows(*tensor, theirs * row, count * row, to + ours * row);
+                copy_rows(*place.tensor, theirs * row, count * row, to + ours * row);
               });
   else
-    copy_rows(*tensor, first * row, shape.count(), to);
-  return value;
+    copy_rows(*place.tensor, place.first * row, shape.count(), to);
+}
+
+void FamilyTensors::copy_matrix_rows(const Place& place, std::int64_t first, std::int64_t count,
+                                     float* to) const {
+  using Layout = TensorRule::Layout;
+  const std::int64_t columns = place.shape[1];
+  const files::StoredTensor& tensor = *place.tensor;
+  if (place.layout == Layout::transposed) {
+    // Theirs has our rows as columns. Its memory is read again for the next rows, so it is not let go here.
+    constexpr std::int64_t side = PackedMatrix::panel_rows;
+    float line[side];
+    for (std::int64_t begin = 0; begin < count; begin += side) {
+      const std::int64_t width = std::min(side, count - begin);
+      for (std::int64_t c = 0; c < columns; ++c) {
+        tensor.copy_to(line, c * tensor.shape[1] + place.first + first + begin, width);
+        for (std::int64_t r = 0; r < width; ++r) to[(begin + r) * columns + c] = line[r];
+      }
+    }
+    return;
+  }
+  const auto copy = [&](std::int64_t theirs, std::int64_t ours, std::int64_t rows) {
+    tensor.copy_to(to + ours * columns, theirs * columns, rows * columns);
+    tensor.release(theirs * columns, rows * columns);
+  };
+  if (place.layout != Layout::by_head) return copy(place.first + first, 0, count);
+  const std::int64_t head = config_.head_dim, parts = place.whole / place.shape[0],
+                     part = place.first / place.shape[0];
+  for (std::int64_t r = 0; r < count;) {
+    const std::int64_t at = first + r, rows = std::min(head - at % head, count - r);
+    copy((at / head * parts + part) * head + at % head, r, rows);
+    r += rows;
+  }
+}
+
+void FamilyTensors::pack(nn::ParameterSet& parameters, autograd::WeightType type) const {
+  for (nn::Parameter& parameter : parameters.all()) {
+    const Place& place = later_.at(parameter.name);
+    if (parameter.multiplies_rows) {
+      try {
+        parameter.packed = std::make_shared<const PackedMatrix>(
+            place.shape[0], place.shape[1], type, [&](std::int64_t first, std::int64_t count, float* to) {
+              copy_matrix_rows(place, first, count, to);
+            });
+      } catch (const InvalidArgument& error) {
+        throw FileError(place.tensor->file, -1,
+                        "tensor '" + excerpt(place.tensor->name) + "': expected " + error.expected() +
+                            ", got " + error.got());
+      }
+    }
+    if (parameter.gives_rows) {
+      // Copies of a file share its mapping.
+      parameter.rows = std::make_shared<const autograd::TableRows>(
+          [file = file_, tensor = *place.tensor, first = place.first, width = place.shape[1]](
+              std::int64_t row, float* to) { tensor.copy_to(to, (first + row) * width, width); });
+    } else if (!parameter.multiplies_rows) {
+      parameter.value = Tensor(DType::f32, place.shape);
+      copy(place, parameter.value.data<float>());
+    }
+    if (!parameter.gives_rows || parameter.multiplies_rows)
+      place.tensor->release(0, place.tensor->shape.count());
+  }
 }
 
 nn::ParameterSet::Source FamilyTensors::source() {

@@ -19,8 +19,8 @@ namespace fovea::models {
 class FamilyTensors {
  public:
   /// Whether values are copied, or stay uninitialised where shapes alone are to be checked. Their memory is
-  /// then never touched, so the system does not provide it.
-  enum class Read : std::uint8_t { values, shapes };
+  /// then never touched, so the system does not provide it. `later`: values have no elements until `pack`.
+  enum class Read : std::uint8_t { values, shapes, later };
   FamilyTensors(const files::WeightFile& file, const Family& family, const FamilyConfig& config,
                 Read read = Read::values);
 
@@ -34,6 +34,10 @@ class FamilyTensors {
   /// without a rule.
   Tensor take(const std::string& parameter, const Shape& shape);
   nn::ParameterSet::Source source();
+  /// After Read::later: packs each matrix that layers multiply by, and gives the other parameters their
+  /// values. Tables keep the file mapped, and each of their rows is read when it is asked for. So no copy in
+  /// f32 of either is ever in memory.
+  void pack(nn::ParameterSet& parameters, autograd::WeightType type) const;
   /// Throws FileError for a tensor that was not taken, or not to its end, unless the family does without it.
   void check_all_taken() const;
 
@@ -50,6 +54,17 @@ class FamilyTensors {
     std::int64_t taken = 0, whole = 0;
   };
   std::map<std::string, Rows, std::less<>> taken_;  // by the name in the file
+  // Where the elements of a parameter are.
+  struct Place {
+    const files::StoredTensor* tensor = nullptr;
+    TensorRule::Layout layout = TensorRule::Layout::same;
+    Shape shape;                        // of the parameter
+    std::int64_t first = 0, whole = 0;  // its first row in the tensor, and all rows of that
+  };
+  void copy(const Place& place, float* to) const;
+  /// Rows [first, first + count) of a matrix.
+  void copy_matrix_rows(const Place& place, std::int64_t first, std::int64_t count, float* to) const;
+  std::map<std::string, Place, std::less<>> later_;  // by the name of the parameter
 };
 
 /// The other way: the parameters of a model as the family's tensors. Throws InvalidArgument for a parameter

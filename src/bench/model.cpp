@@ -1,0 +1,173 @@
+#include "bench/model.h"
+
+#include <chrono>
+#include <memory>
+
+#include "bench/probes.h"
+#include "bench/shares.h"
+#include "bench/timing.h"
+#include "fovea/models/language_model.h"
+#include "fovea/models/model_folder.h"
+#include "fovea/models/sequence_to_sequence.h"
+#include "fovea/models/text_encoder.h"
+
+namespace fovea::bench {
+namespace {
+
+using autograd::WeightType;
+using Ids = std::vector<std::int32_t>;
+
+Ids sequence_of(std::int64_t number, std::int64_t length) {
+  Ids ids;
+  for (std::int64_t n = 0; n < length; ++n) ids.push_back(bench_id(number, n));
+  return ids;
+}
+
+// A model at its two tasks.
+class Worker {
+ public:
+  virtual ~Worker() = default;
+  virtual void read(const std::vector<Ids>& sequences) = 0;
+  /// Writes so many tokens behind a prompt. An encoder writes none.
+  virtual Ids write(const Ids& prompt, std::int64_t tokens) = 0;
+};
+
+class Encoding final : public Worker {
+ public:
+  Encoding(const models::ModelFolder& folder, WeightType weights) : model_(folder.text_encoder(weights)) {}
+  void read(const std::vector<Ids>& sequences) override {
+    nn::Context inference;
+    model_.hidden(inference, sequences);
+  }
+  Ids write(const Ids&, std::int64_t) override { return {}; }
+
+ private:
+  models::TextEncoder model_;
+};
+
+class Continuing final : public Worker {
+ public:
+  Continuing(const models::ModelFolder& folder, WeightType weights)
+      : model_(folder.language_model(weights)) {}
+  void read(const std::vector<Ids>& sequences) override {
+    nn::Context inference;
+    model_.hidden(inference, models::pad(sequences));
+  }
+  Ids write(const Ids& prompt, std::int64_t tokens) override {
+    return models::generate(model_, prompt, {.temperature = 0.0, .length = tokens}).ids;
+  }
+
+ private:
+  models::LanguageModel model_;
+};
+
+class Translating final : public Worker {
+ public:
+  Translating(const models::ModelFolder& folder, WeightType weights)
+      : model_(folder.sequence_to_sequence(weights)), start_(folder.decoder_start()) {}
+  void read(const std::vector<Ids>& sequences) override {
+    Ids all;
+    std::vector<std::int64_t> lengths;
+    for (const Ids& ids : sequences) {
+      all.insert(all.end(), ids.begin(), ids.end());
+      lengths.push_back(std::ssize(ids));
+    }
+    model_->start(all, lengths.front(), lengths);
+  }
+  Ids write(const Ids& prompt, std::int64_t tokens) override {
+    const std::int64_t lengths[] = {std::ssize(prompt)};
+    const auto state = model_->start(prompt, std::ssize(prompt), lengths);
+    models::Generated written;
+    for (std::int32_t last = start_; std::ssize(written.ids) < tokens; last = written.ids.back()) {
+      const Tensor next = model_->logits(model_->advance(*state, {&last, 1}));
+      models::write_next({next.data<float>(), static_cast<std::size_t>(next.count())}, {&start_, 1},
+                         {.temperature = 0.0}, written);
+    }
+    return written.ids;
+  }
+
+ private:
+  std::unique_ptr<models::SequenceToSequence> model_;
+  std::int32_t start_;
+};
+
+std::unique_ptr<Worker> worker_of(const std::string& path, WeightType weights) {
+  const models::ModelFolder folder(path);
+  const auto kind = models::family_kind(folder.config());
+  if (kind == models::FamilyKind::encoder) return std::make_unique<Encoding>(folder, weights);
+  if (kind == models::FamilyKind::translator) return std::make_unique<Translating>(folder, weights);
+  return std::make_unique<Continuing>(folder, weights);
+}
+
+double seconds_of(const std::function<void()>& body) {
+  const auto begin = std::chrono::steady_clock::now();
+  body();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
+struct Described {
+  double multiply_adds = 0.0, bytes = 0.0;
+  ModelRow::Parts parts;
+};
+
+Described describe(int threads, const std::function<void()>& body) {
+  Profile profile(0);
+  const double seconds = seconds_of(body);
+  profile.stop();
+  const Shares shares = shares_of(profile, seconds * threads);
+  Described result{.multiply_adds = shares.multiply_adds, .parts = shares.parts};
+  for (const ProfileTotal& total : profile.totals()) result.bytes += total.work.bytes;
+  return result;
+}
+
+ModelRow measured(const ModelBench& bench, Worker& worker, WeightType weights, int threads) {
+  nn::use_threads(threads);
+  std::vector<Ids> sequences;
+  for (std::int64_t s = 0; s < bench.batch; ++s) sequences.push_back(sequence_of(s, bench.length));
+  const Ids prompt = sequence_of(bench.batch, bench.prompt);
+  const Probe operands =
+      weights == WeightType::bf16 && absence_of(Probe::dot_bf16).empty() ? Probe::dot_bf16 : Probe::fma_f32;
+  ModelRow row{.weights = weights, .threads = threads, .ids = {}, .reading_parts = {}, .writing_parts = {}};
+  row.ids = worker.write(prompt, 1 + bench.tokens);
+  const bool writes = !row.ids.empty();
+  const Described reading = describe(threads, [&] { worker.read(sequences); });
+  row.reading_multiply_adds = reading.multiply_adds;
+  row.reading_parts = reading.parts;
+  if (writes) {
+    const Described all = describe(threads, [&] { worker.write(prompt, 1 + bench.tokens); }),
+                    first = describe(threads, [&] { worker.write(prompt, 1); });
+    row.writing_bytes = (all.bytes - first.bytes) / static_cast<double>(bench.tokens);
+    row.writing_parts = all.parts;
+  }
+  std::vector<double> read, written, peaks, rates;
+  for (std::int64_t round = 0; round < bench.rounds; ++round) {
+    peaks.push_back(measure(operands, {.threads = threads}) / 2.0);
+    read.push_back(seconds_of([&] { worker.read(sequences); }));
+    if (!writes) continue;
+    rates.push_back(
+        measure(Probe::read, {.threads = threads, .seconds = 0.2, .footprint = std::int64_t{512} << 20}));
+    const double first = seconds_of([&] { worker.write(prompt, 1); });
+    const double all = seconds_of([&] { worker.write(prompt, 1 + bench.tokens); });
+    written.push_back((all - first) / static_cast<double>(bench.tokens));
+  }
+  row.reading = median(read);
+  row.peak = median(peaks);
+  if (writes) row.writing = median(written), row.read_rate = median(rates);
+  return row;
+}
+
+}  // namespace
+
+std::int32_t bench_id(std::int64_t sequence, std::int64_t n) {
+  return static_cast<std::int32_t>(4 + (sequence * 7919 + n * 104729) % 996);
+}
+
+void measure_model(const ModelBench& bench, const std::function<void(const ModelRow&)>& tell) {
+  for (const WeightType weights : bench.weights) {
+    const std::unique_ptr<Worker> worker = worker_of(bench.folder, weights);
+    for (const int threads : bench.threads) tell(measured(bench, *worker, weights, threads));
+  }
+  nn::use_threads(0);
+}
+
+}  // namespace fovea::bench
