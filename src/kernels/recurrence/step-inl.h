@@ -159,6 +159,9 @@ struct StepPanel {
   const T* from;
   T* to;
   int64_t from_stride, to_stride, first, count;
+  /// Elements from a row to that of the next head's state, which is fetched while this one is written; 0: no.
+  /// The pass that only writes leaves memory idle otherwise: a state of 64 KiB is in the second-level cache.
+  int64_t next_state = 0;
 };
 
 /// One pass over the rows of a state: sums[column] += Σ q[i] from[i][column], and to = diag(decay) from +
@@ -190,7 +193,10 @@ HWY_INLINE void StepPiece(const StepPass<T>& s, const StepPanel<T>& panel, int64
     const T* from = panel.from + i * panel.from_stride + offset;
     FOVEA_UNROLL for (int v = 0; v < kVectors; ++v) {
       const V element = hn::LoadU(d, from + v * lanes);
-      if constexpr (kQuery || kErase) hwy::Prefetch(from + v * lanes + kStepAhead / sizeof(T));
+      if constexpr (kQuery || kErase)
+        hwy::Prefetch(from + v * lanes + kStepAhead / sizeof(T));
+      else if (panel.next_state)
+        FetchLine(from + v * lanes + panel.next_state);
       if constexpr (kQuery) q_sums[v] = hn::MulAdd(hn::Set(d, s.q[i]), element, q_sums[v]);
       if constexpr (kErase) e_sums[v] = hn::MulAdd(hn::Set(d, s.e[i]), element, e_sums[v]);
       if constexpr (kWrites > 0) {
@@ -290,7 +296,8 @@ HWY_NOINLINE void StepUnit(const RecurrenceProblem<T>& p, const RecurrenceResult
   const int64_t stride = final ? p.value_dim : whole;
   const Columns last_columns{whole, p.value_dim - whole, rest};
   if (rest > 0) LoadState(p, p.initial_state, unit, last_columns, s.tail);
-  StepPanel<T> panels[2] = {{initial, state, p.value_dim, stride, 0, whole},
+  const int64_t next_state = initial && h + 1 < p.heads ? size : 0;
+  StepPanel<T> panels[2] = {{initial, state, p.value_dim, stride, 0, whole, next_state},
                             {s.tail, s.tail, rest, rest, whole, rest}};
   if (!initial || (sequence.count == 0 && final && initial != final)) {
     for (int64_t i = 0; i < p.key_dim; ++i) {
