@@ -1,5 +1,6 @@
 #include "bench/model.h"
 
+#include <algorithm>
 #include <chrono>
 #include <memory>
 
@@ -146,13 +147,14 @@ ModelRow measured(const ModelBench& bench, Worker& worker, WeightType weights, i
     if (!writes) continue;
     rates.push_back(
         measure(Probe::read, {.threads = threads, .seconds = 0.2, .footprint = std::int64_t{512} << 20}));
+    worker.write(prompt, 1);  // the probe has emptied the caches
     const double first = seconds_of([&] { worker.write(prompt, 1); });
     const double all = seconds_of([&] { worker.write(prompt, 1 + bench.tokens); });
     written.push_back((all - first) / static_cast<double>(bench.tokens));
   }
   row.reading = median(read);
   row.peak = median(peaks);
-  if (writes) row.writing = median(written), row.read_rate = median(rates);
+  if (writes) row.writing = std::max(median(written), 0.0), row.read_rate = median(rates);
   return row;
 }
 

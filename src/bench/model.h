@@ -28,7 +28,7 @@ struct ModelRow {
   double reading = 0.0;  ///< seconds of the batch: hidden states; of a translator those of its encoder, and
                          ///< the keys and values of its decoder's memory
   double reading_multiply_adds = 0.0, peak = 0.0;  ///< of products; multiply-adds a second of such operands
-  double writing = 0.0;           ///< seconds of a token at batch 1; 0: the model writes nothing
+  double writing = 0.0;           ///< seconds of a token at batch 1; 0: none is written, or noise is larger
   double writing_bytes = 0.0;     ///< that products of a token read and write
   double read_rate = 0.0;         ///< bytes a second out of 512 MiB
   std::vector<std::int32_t> ids;  ///< that were written

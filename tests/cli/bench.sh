@@ -126,3 +126,25 @@ for line in open(sys.argv[1]):
 END
 if "$fovea" bench train --models parrot 2> "$work/error"; then echo "bench train: accepted an unknown model"; exit 1; fi
 grep -q parrot "$work/error"
+
+# A folder of weights: a row for each type and number of threads, which write the same ids.
+mkdir "$work/gpt2"
+cat > "$work/gpt2/config.json" <<'END'
+{"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], "vocab_size": 1000, "n_embd": 64, "n_inner": 256, "n_layer": 4, "n_head": 2, "n_positions": 60}
+END
+"$(dirname "$fovea")/tests/family_model" "$work/gpt2"
+"$fovea" bench model --model "$work/gpt2" --weights f32 bf16 --batch 2 --length 8 --prompt 4 --tokens 40 --rounds 1 --json > "$work/model"
+"$fovea" generate --model "$work/gpt2" --prompt-ids '902 55 204 353' --max-new-tokens 41 --greedy --json > "$work/written"
+python3 - "$work" <<'END'
+import json, pathlib, sys
+work = pathlib.Path(sys.argv[1])
+rows = [json.loads(line) for line in (work / "model").read_text().splitlines()]
+assert [(row["weights"], row["threads"]) for row in rows] == [("f32", 1), ("f32", 2), ("bf16", 1), ("bf16", 2)], rows
+for row in rows:
+    assert row["reading_seconds"] > 0 and row["writing_seconds"] >= 0 and row["writing_bytes"] > 0, row
+    assert row["reading_share"] > 0 and row["read_rate"] > 0, row
+assert all(row["ids"] == rows[0]["ids"] for row in rows[:2]), rows
+assert rows[0]["ids"] == json.loads((work / "written").read_text())["ids"], rows
+END
+if "$fovea" bench model --model "$work/nowhere" > /dev/null 2> "$work/error"; then echo "bench model: read a folder that is not there"; exit 1; fi
+grep -q nowhere "$work/error"
