@@ -159,7 +159,7 @@ struct StepPanel {
   const T* from;
   T* to;
   int64_t from_stride, to_stride, first, count;
-  /// Elements from a row to that of the next head's state, which is fetched while this one is written; 0: no.
+  /// Elements from a row to that of the next head's state, which is fetched while this one is written. 0: no.
   /// The pass that only writes leaves memory idle otherwise: a state of 64 KiB is in the second-level cache.
   int64_t next_state = 0;
 };
