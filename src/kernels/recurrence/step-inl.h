@@ -159,9 +159,8 @@ struct StepPanel {
   const T* from;
   T* to;
   int64_t from_stride, to_stride, first, count;
-  /// Elements from a row to that of the next head's state, which is fetched while this one is written. 0: none
-  /// is fetched. Otherwise the pass that only writes leaves memory idle, because a state of 64 KiB is in the
-  /// second-level cache.
+  /// Elements from a row to that of the next head's state, which is fetched while this one is written. 0: no.
+  /// The pass that only writes leaves memory idle otherwise: a state of 64 KiB is in the second-level cache.
   int64_t next_state = 0;
 };
 
