@@ -99,8 +99,7 @@ Var normalized(const char* function, Center center, const Var& x, const Var& gam
       const float* row = from + r * dim;
       const float mean = center == Center::mean ? sum_of(row, dim) / size : 0.0f,
                   inverse = 1.0f / std::sqrt(squares_about(row, mean, dim) / size + epsilon);
-      scale_and_shift(row, mean, inverse, factor.data<float>(), shift.data<float>(), dim,
-                      to + r * dim);
+      scale_and_shift(row, mean, inverse, factor.data<float>(), shift.data<float>(), dim, to + r * dim);
       if (!moments) continue;
       moments.data<float>()[2 * r] = mean;
       moments.data<float>()[2 * r + 1] = inverse;

@@ -578,6 +578,22 @@ TEST(FamilyConfigs, OldKeysMeanWhatNewOnesMean) {
   same(tiny_config("gpt2"), {{"n_ctx", 1024}, {"n_inner", nullptr}}, {{"n_inner", 32}});
 }
 
+// A folder of a whole T5 whose config names the encoder alone, as many have it.
+TEST_P(Families, EncodersAloneDoWithoutTensorsOfADecoder) {
+  json config = tiny_config(GetParam());
+  for (const ClassRow& row : find_family(GetParam())->classes) {
+    if (!row.encoder_alone) continue;
+    write(config);
+    config["architectures"] = {row.name};
+    write_config(config);
+    EXPECT_EQ(loaded(folder), "");
+    EXPECT_GT(rows().count(), 0);
+    config["num_layers"] = 1;  // the tensors of a second one have no place
+    write_config(config);
+    EXPECT_NE(loaded(folder), "");
+  }
+}
+
 // The decoder of a translator with a head reads the text moved by one id, and labels are those of the last
 // end.
 TEST_P(Families, LabelsOfTranslatorsAreThoseOfTheLastEnd) {

@@ -111,6 +111,7 @@ struct ClassRow {
   FamilyHead head = FamilyHead::none;
   std::string_view prefix = {};  ///< of the names of its tensors, where it is not the family's
   bool encoder_alone = false;    ///< FamilyConfig::encoder_alone
+  std::string_view unused = {};  ///< tensors of parts that the class does not have; `*` is any text
 };
 
 /// A head that classes of a family have. Its parameters are head.dense, head.norm and head.output.

@@ -317,11 +317,12 @@ nn::ParameterSet::Source FamilyTensors::source() {
 }
 
 void FamilyTensors::check_all_taken() const {
+  const ClassRow* row = class_of(family_, config_);
   for (const files::StoredTensor& tensor : file_.tensors()) {
     const auto found = taken_.find(tensor.name);
     if (found == taken_.end()) {
       if (!is_copy(tensor.name) && !matches_any(unused_everywhere, tensor.name) &&
-          !matches_any(family_.unused, tensor.name))
+          !matches_any(family_.unused, tensor.name) && !(row && matches(row->unused, tensor.name)))
         throw FileError(tensor.file, -1,
                         "tensor '" + excerpt(tensor.name) + "' belongs to no part of " +
                             family_.defaults.model_type + " that is known");

@@ -204,7 +204,7 @@ Family t5() {
       .classes = {{"T5ForConditionalGeneration", FamilyHead::language},
                   {"T5WithLMHeadModel", FamilyHead::language},
                   {"T5Model"},
-                  {.name = "T5EncoderModel", .encoder_alone = true},
+                  {.name = "T5EncoderModel", .encoder_alone = true, .unused = "decoder.*"},
                   {"T5ForSequenceClassification", FamilyHead::sequence_labels, "transformer."},
                   {"T5ForQuestionAnswering", FamilyHead::answer}},
       .fields = {{"vocab_size", SizeField{&C::vocabulary, most_vocabulary}},
@@ -283,7 +283,7 @@ Family mt5() {
   defaults.start_id = 0;
   family.classes = {{"MT5ForConditionalGeneration", FamilyHead::language},
                     {"MT5Model"},
-                    {.name = "MT5EncoderModel", .encoder_alone = true},
+                    {.name = "MT5EncoderModel", .encoder_alone = true, .unused = "decoder.*"},
                     {"MT5ForSequenceClassification", FamilyHead::sequence_labels, "transformer."},
                     {"MT5ForQuestionAnswering", FamilyHead::answer}};
   for (Field& field : family.fields) {
