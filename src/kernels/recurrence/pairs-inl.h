@@ -87,12 +87,14 @@ HWY_NOINLINE void ScalarPairs(const RecurrenceProblem<T>& p, const ChunkAt& at, 
                               const Chunk<T>& c) {
   const bool low_rank = p.write == WriteKind::low_rank;
   EdgeDecays(c);
-  const auto pairs = [&](const T* x, const T* gamma, T* to) {
-    PairProducts({x, c.dim}, at.count, c.dim, c.transposed, gamma, static_cast<const T*>(nullptr), to);
+  const auto pairs = [&](const T* x, int64_t rows, const T* gamma, T* to) {
+    PairProducts({x, c.dim}, rows, c.dim, c.transposed, gamma, static_cast<const T*>(nullptr), to);
   };
+  // With several readers the rows without a token too, which products over all readers read: they become 0.
   const auto query_pairs = [&](T* to) {
     for (int64_t r = 0; queries && r < c.readers; ++r)
-      pairs(c.q + r * kChunk * c.dim, c.q_gamma, to + r * kChunk * kChunk);
+      pairs(c.q + r * kChunk * c.dim, c.readers == 1 ? at.count : kChunk, c.q_gamma,
+            to + r * kChunk * kChunk);
   };
   const auto start_rows = [&](const T* x, int64_t rows, Reach reach, T* to) {
     for (int64_t row = 0; row < rows; ++row) {
@@ -113,12 +115,12 @@ HWY_NOINLINE void ScalarPairs(const RecurrenceProblem<T>& p, const ChunkAt& at, 
   for (int64_t i = 0; i < at.count; ++i) ScaleInto(c.to_end[i], c.k + i * c.dim, c.dim, c.k_end + i * c.dim);
   if (queries || c.e) Transpose(c.k, c.dim, kChunk, c.dim, kChunk, c.transposed);
   query_pairs(c.qk);
-  if (c.e) pairs(c.e, c.e_gamma, c.ek);
+  if (c.e) pairs(c.e, at.count, c.e_gamma, c.ek);
   if (!low_rank) return;
   for (int64_t i = 0; i < at.count; ++i) ScaleInto(c.to_end[i], c.b + i * c.dim, c.dim, c.b_end + i * c.dim);
   Transpose(c.b, c.dim, kChunk, c.dim, kChunk, c.transposed);
   query_pairs(c.qb);
-  pairs(c.e, c.e_gamma, c.eb);
+  pairs(c.e, at.count, c.e_gamma, c.eb);
 }
 
 /// Four sums of products that are not folded yet: of x with rows [first, first + 4).
