@@ -2,8 +2,10 @@
 #pragma once
 
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -229,6 +231,25 @@ struct RecurrenceRun {
   }
 };
 
+/// A workspace of NaN: what a kernel reads of it before it has written there is seen in its results.
+class UnwrittenWorkspace {
+ public:
+  explicit UnwrittenWorkspace(std::size_t bytes)
+      : memory_(DType::f64, {static_cast<std::int64_t>(bytes / sizeof(double)) + 1}) {
+    memory_.fill(std::nan(""));
+  }
+  std::span<std::byte> bytes() {
+    return {reinterpret_cast<std::byte*>(memory_.data<double>()),
+            static_cast<std::size_t>(memory_.count()) * sizeof(double)};
+  }
+
+ private:
+  Tensor memory_;
+};
+inline int threads_of(Executor* executor) {
+  return (executor ? *executor : default_executor()).thread_count();
+}
+
 inline void run_forward(const RecurrencePlan& plan, const RecurrenceCase& c, const RecurrenceData& data,
                         RecurrenceRun& run, Executor* executor = nullptr) {
   const RecurrenceShape& s = plan.shape();
@@ -240,7 +261,8 @@ inline void run_forward(const RecurrencePlan& plan, const RecurrenceCase& c, con
     run.denominator = unwritten(c.wide_dtype(), {c.entries(), s.num_output_heads(), c.len()});
     outputs.denominator = run.denominator;
   }
-  recur(plan, data.views(), outputs, {.executor = executor});
+  UnwrittenWorkspace workspace(workspace_bytes(plan, threads_of(executor)));
+  recur(plan, data.views(), outputs, {.executor = executor, .workspace = workspace.bytes()});
 }
 
 /// The gradients of ⟨output, d_output⟩, where that is not empty, and with states of ⟨final_state,
@@ -252,6 +274,7 @@ inline void run_backward(const RecurrencePlan& plan, const RecurrenceCase& c, co
     if (tensor->storage) const_cast<PlacedTensor*>(tensor)->storage.fill(std::nan(""));
   }
   const RecurrenceTensors& g = run.gradients;
+  UnwrittenWorkspace workspace(backward_workspace_bytes(plan, threads_of(executor)));
   recur_backward(plan, data.views(),
                  {.d_output = d_output,
                   .d_final_state = c.has_state ? ConstTensorView(data.d_final_state) : ConstTensorView(),
@@ -268,7 +291,7 @@ inline void run_backward(const RecurrencePlan& plan, const RecurrenceCase& c, co
                   .bonus = g.bonus.written,
                   .self_weight = g.self_weight.written,
                   .initial_state = g.initial_state.written},
-                 {.executor = executor});
+                 {.executor = executor, .workspace = workspace.bytes()});
 }
 
 /// Forward and backward. The loss is ⟨output, d_output⟩, and with states + ⟨final_state, d_final_state⟩.
