@@ -256,14 +256,20 @@ class Oracle:
         generator = self.torch.Generator().manual_seed(3)
         return [self.torch.randint(first, VOCABULARY, (length,), generator=generator).tolist() for length in (1, 7, 40)]
 
-    def check_weights(self, folder, theirs, ids, target=None):
-        """The maps that `fovea inspect` draws: {the beginning of a map's name: the weights of each layer there, [1, heads, rows, columns]}."""
+    def check_weights(self, folder, theirs, ids, target=None, attending=None):
+        """The maps that `fovea inspect` draws: {the beginning of a map's name: the weights of each layer there, [1, heads, rows, columns]}.
+
+        Args:
+            attending: the layers that attend, where others are recurrences, whose maps transformers does not have. None: all do.
+        """
         arguments = ["--source-ids", " ".join(map(str, ids))]
         if target is not None:
             arguments += ["--target-ids", " ".join(map(str, target))]
         maps = json.loads(self.run("inspect", "--model", folder, *arguments, "--json"))["maps"]
-        expected = [(name, layer, weights[0]) for name, layers in theirs.items() for layer, weights in enumerate(layers)]
-        assert len(maps) == len(expected), f"{len(maps)} maps, there {len(expected)}"
+        expected = [
+            (name, attending[n] if attending else n, weights[0]) for name, layers in theirs.items() for n, weights in enumerate(layers)
+        ]
+        assert attending or len(maps) == len(expected), f"{len(maps)} maps, there {len(expected)}"
         for name, layer, weights in expected:
             found = [one for one in maps if one["name"].startswith(name) and one["layer"] == layer]
             assert len(found) == 1, f"{len(found)} maps of {name}, layer {layer + 1}"
@@ -277,7 +283,10 @@ class Oracle:
             with torch.no_grad():
                 result = model(input_ids=torch.tensor([ids]), output_hidden_states=True, output_attentions=True)
             self.compare("hidden states", hidden[i, : len(ids)], result.hidden_states[-1][0])
-            self.check_weights(folder, {"": result.attentions}, ids)
+            if getattr(result, "attentions", None):  # Mamba has none
+                kinds = getattr(model.config, "layer_types", None) or []
+                attending = [n for n, kind in enumerate(kinds) if kind == "full_attention"] if "linear_attention" in kinds else None
+                self.check_weights(folder, {"": result.attentions}, ids, attending=attending)
             assert not hidden[i, len(ids):].any(), "rows behind a sequence"
             if has_logits:
                 self.compare("logits", logits[i, : len(ids)], numbers_of(result)[0])
