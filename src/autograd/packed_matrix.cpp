@@ -12,6 +12,7 @@
 #define HWY_TARGET_INCLUDE "autograd/packed_matrix.cpp"
 #include "hwy/foreach_target.h"
 #include "hwy/highway.h"
+#include "kernels/simd/bf16-inl.h"
 #include "kernels/simd/transpose-inl.h"
 
 // A matrix is packed when a model is loaded, so the time until the first token depends on this.
@@ -19,29 +20,21 @@ HWY_BEFORE_NAMESPACE();
 namespace fovea::autograd {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
+namespace simd = kernels::HWY_NAMESPACE;
 
 // to[c][n] = cells of row n: as many rows as a panel has, zeros from `count` on.
 void TransposePanel(const uint32_t* cells, int64_t columns, int64_t count, uint32_t* to) {
-  kernels::HWY_NAMESPACE::Transpose(cells, columns, count, columns, PackedMatrix::panel_rows, to);
+  simd::Transpose(cells, columns, count, columns, PackedMatrix::panel_rows, to);
 }
 
 // Two numbers of bf16 in each cell, rounded to nearest even. Those of a cell past the last are 0.
 void RoundRow(const float* x, int64_t count, bfloat16* to) {
   const hn::ScalableTag<float> d;
-  const hn::RebindToUnsigned<decltype(d)> du;
-  const hn::Rebind<uint16_t, decltype(d)> d16;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
   int64_t k = 0;
-  for (; k + lanes <= count; k += lanes) {
-    const auto value = hn::LoadU(d, x + k);
-    const auto bits = hn::BitCast(du, value);
-    const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(du, 1u));
-    const auto rounded = hn::ShiftRight<16>(hn::Add(bits, hn::Add(odd, hn::Set(du, 0x7fffu))));
-    // A NaN stays one: rounding its bits could make an infinity of it.
-    const auto quiet = hn::Or(hn::ShiftRight<16>(bits), hn::Set(du, 0x40u));
-    const auto result = hn::IfThenElse(hn::RebindMask(du, hn::IsNaN(value)), quiet, rounded);
-    hn::StoreU(hn::TruncateTo(d16, result), d16, reinterpret_cast<uint16_t*>(to + k));
-  }
+  for (; k + lanes <= count; k += lanes)
+    simd::StoreHalves(simd::UnsignedOf<decltype(d)>(), simd::NearestBf16(d, hn::LoadU(d, x + k)),
+                      reinterpret_cast<uint16_t*>(to + k));
   for (; k < count; ++k) to[k] = bfloat16(x[k]);
 }
 

@@ -7,15 +7,7 @@
 #include <bit>
 #include <cstdint>
 
-// These are feature levels, not processor models. GCC dispatches "arch=haswell" by the model's name, not by
-// its features. An AMD Zen 4 therefore ran the SSE2 clone, 11 times slower in exp (187 against 16 ms over 41
-// million elements). Levels need GCC 12.
-#if defined(__x86_64__) && defined(__GNUC__) && __GNUC__ >= 12 && !defined(__clang__) && \
-    !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-#define FOVEA_CLONES __attribute__((target_clones("default", "arch=x86-64-v3", "arch=x86-64-v4")))
-#else
-#define FOVEA_CLONES
-#endif
+#include "core/clones.h"
 
 namespace fovea::autograd {
 

@@ -5,6 +5,7 @@
 #include <numbers>
 #include <string>
 
+#include "core/clones.h"
 #include "plan/call.h"
 
 namespace fovea {
@@ -103,40 +104,34 @@ void fill(const RopeFrequencies& frequencies, std::int64_t positions, T* cosines
 
 enum class Direction { forward, back };
 
-// As FOVEA_CLONES of the layers, whose header stands above this library: the loop below in AVX2 and AVX-512.
-#if defined(__x86_64__) && defined(__GNUC__) && __GNUC__ >= 12 && !defined(__clang__) && \
-    !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-#define FOVEA_TURN __attribute__((target_clones("default", "arch=x86-64-v3", "arch=x86-64-v4")))
-#else
-#define FOVEA_TURN
-#endif
-
-// The halves of a row, as most rotations have them.
-FOVEA_TURN void turn_halves(const float* from, const float* cosines, const float* sines, float sign,
-                            std::int64_t pairs, float* to) {
-#pragma omp simd
-  for (std::int64_t i = 0; i < pairs; ++i) {
-    const float x = from[i], y = from[pairs + i], s = sign * sines[i];
-    to[i] = x * cosines[i] - y * s;
-    to[pairs + i] = y * cosines[i] + x * s;
-  }
-}
-#undef FOVEA_TURN
-
 // `from` and `to` may be the same.
-template <RopeLayout layout, Direction direction, class T, class Compute>
-void turn_row(const T* from, const Compute* cosines, const Compute* sines, std::int64_t pairs, T* to) {
+template <RopeLayout layout, class T, class Compute>
+[[gnu::always_inline]] inline void turn_pairs(const T* from, const Compute* cosines, const Compute* sines,
+                                              Compute sign, std::int64_t pairs, T* to) {
   constexpr bool split = layout == RopeLayout::half_split;
-  if constexpr (split && std::is_same_v<T, float>)
-    return turn_halves(from, cosines, sines, direction == Direction::forward ? 1.0f : -1.0f, pairs, to);
 #pragma omp simd
   for (std::int64_t i = 0; i < pairs; ++i) {
     const std::int64_t a = split ? i : 2 * i, b = split ? pairs + i : 2 * i + 1;
     const auto x = static_cast<Compute>(from[a]), y = static_cast<Compute>(from[b]);
-    const Compute c = cosines[i], s = direction == Direction::forward ? sines[i] : -sines[i];
+    const Compute c = cosines[i], s = sign * sines[i];
     to[a] = static_cast<T>(x * c - y * s);
     to[b] = static_cast<T>(y * c + x * s);
   }
+}
+
+// GCC clones no templates. Models rotate halves of rows in f32.
+FOVEA_CLONES void turn_halves(const float* from, const float* cosines, const float* sines, float sign,
+                              std::int64_t pairs, float* to) {
+  turn_pairs<RopeLayout::half_split>(from, cosines, sines, sign, pairs, to);
+}
+
+template <RopeLayout layout, Direction direction, class T, class Compute>
+void turn_row(const T* from, const Compute* cosines, const Compute* sines, std::int64_t pairs, T* to) {
+  constexpr Compute sign = direction == Direction::forward ? 1 : -1;
+  if constexpr (layout == RopeLayout::half_split && std::is_same_v<T, float>)
+    turn_halves(from, cosines, sines, sign, pairs, to);
+  else
+    turn_pairs<layout>(from, cosines, sines, sign, pairs, to);
 }
 
 template <class Compute>

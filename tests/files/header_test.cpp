@@ -1,64 +1,19 @@
 // Untrusted headers of safetensors files: the memory that reading takes, and the errors.
 #include <gtest/gtest.h>
-#include <malloc.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
-#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <new>
 #include <nlohmann/json.hpp>
 
+#include "core/counted_new.h"
 #include "files/fuzz_count.h"
 #include "files/json_scanner.h"
 #include "files/mutated.h"
 #include "fovea/core/memory.h"
 #include "fovea/files/safetensors.h"
-
-// Every operator new of this program is counted. So the bound on memory counts bytes; it depends neither on
-// a clock nor on the free memory of the machine.
-namespace {
-
-std::atomic<std::int64_t> live{0}, peak{0};
-
-void* counted(std::size_t size, std::size_t alignment) {
-  void* memory =
-      std::aligned_alloc(alignment, (std::max<std::size_t>(size, 1) + alignment - 1) / alignment * alignment);
-  if (!memory) throw std::bad_alloc();
-  const std::int64_t now = live += static_cast<std::int64_t>(malloc_usable_size(memory));
-  for (std::int64_t before = peak; now > before && !peak.compare_exchange_weak(before, now);) {
-  }
-  return memory;
-}
-
-void uncounted(void* memory) {
-  if (memory) live -= static_cast<std::int64_t>(malloc_usable_size(memory));
-  std::free(memory);
-}
-
-}  // namespace
-
-void* operator new(std::size_t size) {
-  return counted(size, alignof(std::max_align_t));
-}
-void* operator new(std::size_t size, std::align_val_t alignment) {
-  return counted(size, static_cast<std::size_t>(alignment));
-}
-void operator delete(void* memory) noexcept {
-  uncounted(memory);
-}
-void operator delete(void* memory, std::size_t) noexcept {
-  uncounted(memory);
-}
-void operator delete(void* memory, std::align_val_t) noexcept {
-  uncounted(memory);
-}
-void operator delete(void* memory, std::size_t, std::align_val_t) noexcept {
-  uncounted(memory);
-}
 
 namespace fovea::files {
 namespace {
@@ -79,12 +34,13 @@ class Headers : public testing::Test {
     file_size_ = static_cast<std::int64_t>(8 + header.size() + data.size());
   }
 
-  // The error of loading, "" if it loads; cost_ becomes the peak of its memory.
+  // The error of loading, "" if it loads; cost_ becomes the peak of its memory. That counts bytes, so it
+  // depends neither on a clock nor on the free memory of the machine.
   std::string load() {
     file_ = {};
-    const std::int64_t before = live;
+    const std::int64_t before = counting::live_bytes;
     const TensorMemory tensors = tensor_memory();
-    peak = before;
+    counting::peak_bytes = before;
     std::string what;
     offset_ = -1;
     try {
@@ -102,7 +58,7 @@ class Headers : public testing::Test {
     const std::int64_t used = static_cast<std::int64_t>(now.used) - static_cast<std::int64_t>(tensors.used),
                        taken =
                            static_cast<std::int64_t>(now.taken) - static_cast<std::int64_t>(tensors.taken);
-    cost_ = peak - before - std::clamp<std::int64_t>(taken - used, -used, 64 * mega);
+    cost_ = counting::peak_bytes - before - std::clamp<std::int64_t>(taken - used, -used, 64 * mega);
     return what;
   }
 

@@ -3,52 +3,15 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <atomic>
-#include <cstdlib>
 #include <functional>
-#include <new>
 #include <optional>
 
+#include "core/counted_new.h"
 #include "fovea/core/memory.h"
 #include "fovea/models/language_model.h"
 #include "fovea/models/rnn.h"
 #include "fovea/models/transformer.h"
 #include "fovea/nn/optimizer.h"
-
-namespace {
-
-// malloc keeps smaller blocks for the next caller: by default it maps those of 128 KiB and more.
-constexpr std::size_t large = std::size_t{1} << 16;
-std::atomic<std::int64_t> large_blocks{0};
-
-void* counted(std::size_t size, std::size_t alignment) {
-  if (size >= large) ++large_blocks;
-  void* memory =
-      std::aligned_alloc(alignment, (std::max<std::size_t>(size, 1) + alignment - 1) / alignment * alignment);
-  if (!memory) throw std::bad_alloc();
-  return memory;
-}
-
-}  // namespace
-
-void* operator new(std::size_t size) {
-  return counted(size, alignof(std::max_align_t));
-}
-void* operator new(std::size_t size, std::align_val_t alignment) {
-  return counted(size, static_cast<std::size_t>(alignment));
-}
-void operator delete(void* memory) noexcept {
-  std::free(memory);
-}
-void operator delete(void* memory, std::size_t) noexcept {
-  std::free(memory);
-}
-void operator delete(void* memory, std::align_val_t) noexcept {
-  std::free(memory);
-}
-void operator delete(void* memory, std::size_t, std::align_val_t) noexcept {
-  std::free(memory);
-}
 
 namespace fovea::models {
 namespace {
@@ -80,14 +43,14 @@ void expect_no_requests(nn::ParameterSet& parameters, autograd::Operands precisi
   std::optional<nn::Adam> adam(std::in_place, parameters, nn::AdamOptions{.clip_norm = 1.0});
   for (int round = 0; round < 3; ++round) {
     for (const std::size_t batch : {0, 1, 2, 3}) {
-      const std::int64_t requests = tensor_memory().requests, blocks = large_blocks;
+      const std::int64_t requests = tensor_memory().requests, blocks = counting::large_blocks;
       autograd::Tape tape(precision);
       nn::Context context{&tape, static_cast<std::uint64_t>(round), 0};
       tape.backward(loss(context, batch));
       adam->step(0.001);
       if (round < 2) continue;
       EXPECT_EQ(tensor_memory().requests, requests) << "batch " << batch;
-      EXPECT_EQ(large_blocks, blocks) << "batch " << batch;
+      EXPECT_EQ(counting::large_blocks, blocks) << "batch " << batch;
     }
   }
   constexpr std::size_t kept_without_adam = std::size_t{64} << 20;

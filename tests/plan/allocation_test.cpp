@@ -2,50 +2,10 @@
 // reference kernel is excepted.
 #include <gtest/gtest.h>
 
-#include <atomic>
-#include <cstdlib>
-#include <new>
-
+#include "core/counted_new.h"
 #include "fovea/cache/kv_cache.h"
 #include "fovea/core/executor.h"
 #include "plan/case_table.h"
-
-namespace {
-
-std::atomic<std::int64_t> allocations{0};
-
-void* counted(std::size_t size, std::size_t alignment) {
-  ++allocations;
-  void* memory =
-      std::aligned_alloc(alignment, (std::max<std::size_t>(size, 1) + alignment - 1) / alignment * alignment);
-  if (!memory) throw std::bad_alloc();
-  return memory;
-}
-
-}  // namespace
-
-void* operator new(std::size_t size) {
-  return counted(size, alignof(std::max_align_t));
-}
-void* operator new(std::size_t size, std::align_val_t alignment) {
-  return counted(size, static_cast<std::size_t>(alignment));
-}
-void* operator new(std::size_t size, const std::nothrow_t&) noexcept {
-  ++allocations;
-  return std::malloc(size);
-}
-void operator delete(void* memory) noexcept {
-  std::free(memory);
-}
-void operator delete(void* memory, std::size_t) noexcept {
-  std::free(memory);
-}
-void operator delete(void* memory, std::align_val_t) noexcept {
-  std::free(memory);
-}
-void operator delete(void* memory, std::size_t, std::align_val_t) noexcept {
-  std::free(memory);
-}
 
 namespace fovea::testing {
 namespace {
@@ -83,9 +43,9 @@ TEST(Allocation, NoneWithACallersWorkspace) {
       // stops.
       std::int64_t fewest = 1;
       for (int attempt = 0; attempt < 50 && fewest > 0; ++attempt) {
-        const std::int64_t before = allocations;
+        const std::int64_t before = counting::blocks;
         call();
-        fewest = std::min(fewest, allocations - before);
+        fewest = std::min(fewest, counting::blocks - before);
       }
       ASSERT_EQ(fewest, 0) << c.name << " " << kernel;
     }
@@ -118,10 +78,10 @@ TEST(Allocation, NoneInAPackedCallWithACallersWorkspace) {
   gradients.arguments.set("mods[0].slope", d_slopes);
   std::int64_t fewest = 1;
   for (int attempt = 0; attempt < 50 && fewest > 0; ++attempt) {
-    const std::int64_t before = allocations;
+    const std::int64_t before = counting::blocks;
     attend(plan, in, {.output = output, .log_sum_exp = sums}, {pool.get(), memory});
     attend_backward(plan, in, output, sums, x, gradients, {pool.get(), memory});
-    fewest = std::min(fewest, allocations - before);
+    fewest = std::min(fewest, counting::blocks - before);
   }
   EXPECT_EQ(fewest, 0);
 }
@@ -162,9 +122,9 @@ TEST(Allocation, NoneForEntriesThatShareKeys) {
   const AttentionInputs in{.query = query, .cache = views};
   std::int64_t fewest = 1;
   for (int attempt = 0; attempt < 50 && fewest > 0; ++attempt) {
-    const std::int64_t before = allocations;
+    const std::int64_t before = counting::blocks;
     attend(plan, in, {.output = output}, {pool.get(), memory});
-    fewest = std::min(fewest, allocations - before);
+    fewest = std::min(fewest, counting::blocks - before);
   }
   EXPECT_EQ(fewest, 0);
 }

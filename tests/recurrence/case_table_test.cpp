@@ -11,8 +11,8 @@ namespace {
 // A result is a sum of at most len · key_dim (or value_dim) products of numbers near 1, each rounded to eps.
 // A state carries the errors of the tokens before; delta and low-rank writes multiply them by at most 1. The
 // errors are independent, so they grow with the root of their number; the factor covers a chain of products
-// through the solve. With a normaliser, the denominator may be far below its terms: a delta write whose
-// erasure is not its key brings it near 0. The worst case takes 65 of the 128, in f64 without fused
+// through the solve. With a normaliser, the denominator may be far below its terms. A delta write whose
+// erasure is not its key brings it near 0: the worst case of those takes 65 of the 128, in f64 without fused
 // multiply-adds.
 double tolerance(const RecurrenceCase& c) {
   const double eps = c.dtype == DType::f64   ? 0x1p-52
@@ -20,7 +20,9 @@ double tolerance(const RecurrenceCase& c) {
                      : c.dtype == DType::f16 ? 0x1p-10
                                              : 0x1p-7;
   const auto terms = static_cast<double>(c.len() + c.shape.key_dim + c.shape.value_dim);
-  return (std::holds_alternative<KeySum>(c.spec.normalizer) ? 128.0 : 16.0) * eps * std::sqrt(terms);
+  const bool sums = std::holds_alternative<KeySum>(c.spec.normalizer),
+             erases = std::holds_alternative<DeltaWrite>(c.spec.write) && c.delta_by != DeltaBy::beta;
+  return (!sums ? 16.0 : erases ? 128.0 : 64.0) * eps * std::sqrt(terms);
 }
 
 // Describes where results differ by more than the tolerance times the largest element; empty if nowhere.

@@ -153,22 +153,7 @@ HWY_INLINE void SumRows(const ChunkSum<T>& p, int64_t m, int64_t n_count, Fetche
 /// m_count rows of n_count columns, whole vectors.
 template <class T>
 HWY_NOINLINE void Sum(int64_t m_count, int64_t n_count, const ChunkSum<T>& p, FetchedRows<T>& fetch) {
-  int64_t m = 0;
-  for (; m + 6 <= m_count; m += 6) SumRows<6>(p, m, n_count, fetch);
-  switch (m_count - m) {
-    case 5:
-      return SumRows<5>(p, m, n_count, fetch);
-    case 4:
-      return SumRows<4>(p, m, n_count, fetch);
-    case 3:
-      return SumRows<3>(p, m, n_count, fetch);
-    case 2:
-      return SumRows<2>(p, m, n_count, fetch);
-    case 1:
-      return SumRows<1>(p, m, n_count, fetch);
-    default:
-      return;
-  }
+  ForSixRows(m_count, [&]<int kRows>(int64_t m) HWY_ATTR { SumRows<kRows>(p, m, n_count, fetch); });
 }
 
 }  // namespace HWY_NAMESPACE

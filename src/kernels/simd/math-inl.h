@@ -264,25 +264,31 @@ HWY_INLINE void RowsOf(const ProductArgs<T>& p, int64_t m, int64_t n_count) {
   if (n < n_count) Micro<kRows, 1, kAdd>(p, m, n);
 }
 
-/// C [m_count, n_count] = A·B, or C += A·B with kAdd: six rows at a time, then the rest.
-template <bool kAdd, class T>
-HWY_NOINLINE void Product(int64_t m_count, int64_t n_count, const ProductArgs<T>& p) {
+/// Calls f.operator()<kRows>(first row) over `rows` rows: six at a time, then the rest at once.
+template <class F>
+HWY_INLINE void ForSixRows(int64_t rows, F&& f) {
   int64_t m = 0;
-  for (; m + 6 <= m_count; m += 6) RowsOf<6, kAdd>(p, m, n_count);
-  switch (m_count - m) {
+  for (; m + 6 <= rows; m += 6) f.template operator()<6>(m);
+  switch (rows - m) {
     case 5:
-      return RowsOf<5, kAdd>(p, m, n_count);
+      return f.template operator()<5>(m);
     case 4:
-      return RowsOf<4, kAdd>(p, m, n_count);
+      return f.template operator()<4>(m);
     case 3:
-      return RowsOf<3, kAdd>(p, m, n_count);
+      return f.template operator()<3>(m);
     case 2:
-      return RowsOf<2, kAdd>(p, m, n_count);
+      return f.template operator()<2>(m);
     case 1:
-      return RowsOf<1, kAdd>(p, m, n_count);
+      return f.template operator()<1>(m);
     default:
       return;
   }
+}
+
+/// C [m_count, n_count] = A·B, or C += A·B with kAdd.
+template <bool kAdd, class T>
+HWY_NOINLINE void Product(int64_t m_count, int64_t n_count, const ProductArgs<T>& p) {
+  ForSixRows(m_count, [&]<int kRows>(int64_t m) HWY_ATTR { RowsOf<kRows, kAdd>(p, m, n_count); });
 }
 
 }  // namespace HWY_NAMESPACE

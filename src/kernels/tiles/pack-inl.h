@@ -10,6 +10,7 @@
 #endif
 
 #include "kernels/flash/split-inl.h"
+#include "kernels/simd/bf16-inl.h"
 #include "kernels/tiles/product.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -81,29 +82,6 @@ HWY_INLINE void AddTileProduct(const TileEngine& engine, const Split& split, int
 
 HWY_INLINE int64_t RoundUp(int64_t n, int64_t step) {
   return (n + step - 1) / step * step;
-}
-
-template <class D32>
-using UnsignedOf = hn::RebindToUnsigned<D32>;
-
-/// f32 to the nearest bf16, ties to even; NaN stays NaN. The result is in the low halves.
-template <class D, class V = hn::Vec<D>>
-HWY_INLINE hn::Vec<UnsignedOf<D>> NearestBf16([[maybe_unused]] D d, V x) {
-  const UnsignedOf<D> du;
-  const auto bits = hn::BitCast(du, x);
-  const auto even = hn::And(hn::ShiftRight<16>(bits), hn::Set(du, 1u));
-  const auto rounded = hn::ShiftRight<16>(hn::Add(hn::Add(bits, hn::Set(du, 0x7fffu)), even));
-  return hn::IfThenElse(hn::RebindMask(du, hn::Ne(x, x)), hn::Set(du, 0x7fc0u), rounded);
-}
-template <class D, class VU>
-HWY_INLINE hn::Vec<D> WideBf16(D d, VU low_halves) {
-  return hn::BitCast(d, hn::ShiftLeft<16>(low_halves));
-}
-/// Stores u32 numbers below 2^16 as u16.
-template <class DU, class VU = hn::Vec<DU>>
-HWY_INLINE void StoreHalves([[maybe_unused]] DU du, VU x, uint16_t* to) {
-  const hn::Rebind<uint16_t, DU> d16;
-  hn::StoreU(hn::DemoteTo(d16, hn::BitCast(hn::RebindToSigned<DU>(), x)), d16, to);
 }
 
 HWY_INLINE void ZeroHalves(int64_t n, uint16_t* x) {
