@@ -110,7 +110,7 @@ PROMPT_IDS = [bench_id(BATCH, n) for n in range(PROMPT)]
 
 
 def make(name: str, folder: pathlib.Path) -> Any:
-    """Weights that are ten times as large as usual, so that greedy texts are no single token, and norms that are random."""
+    """Weights that are 2.5 times as large as usual, so that greedy texts are no single token, and norms that are random."""
     torch.manual_seed(1)
     kind, config = CONFIGS[name]()
     if hasattr(config, "initializer_range"):

@@ -159,12 +159,13 @@ HWY_INLINE void DotRows(const T* decayed_x, const T* x, const T* rows, int64_t f
   for (int64_t j = seen; j < kChunk; ++j) to[j] = 0;
 }
 
-/// Walks the tokens of a chunk, with decays by channel, by blocks of four. At token i, the writer rows of its
-/// block before it are decayed by its step, between visit(i, Reach::before) and visit(i, Reach::strict). At
-/// the second, row i itself is not decayed yet, so readers of Reach::inclusive may read it too. Writer rows
-/// before the block are decayed to the block's start. Their readers multiply themselves by c.walked, the
-/// decays from there to the readers. At the end, the writer rows are decayed to the chunk's end. Without
-/// blocks the walk took 120 products of rows, and takes 48.
+/// Walks the tokens of a chunk, with decays by channel, by blocks of four. At token i, visit(i,
+/// Reach::before) is called first. Then the writer rows of the block before token i are decayed by the step
+/// of token i, and visit(i, Reach::strict) is called. Writer row i is not decayed yet at the second call, so
+/// readers of Reach::inclusive may read it too. Writer rows before the block are decayed to the start of the
+/// block. The readers of those rows multiply themselves by c.walked, the decays from that start to the
+/// reader. At the end, all writer rows are decayed to the end of the chunk. Without blocks the walk took 120
+/// products of rows, and takes 48.
 template <class T, class Visit>
 HWY_INLINE void WalkDecays(const Chunk<T>& c, int64_t count, T* rows, T* more_rows, Visit visit) {
   const auto decay_rows = [&](int64_t first, int64_t last, const T* decay) {
