@@ -72,6 +72,18 @@ TEST_P(OfWeights, AFeedForwardPartHasTheBitsOfItsOps) {
   }
 }
 
+// A matrix that was read packed has a shape and no elements.
+TEST_P(OfWeights, AGateWithoutElementsIsAGate) {
+  const Var x(drawn({3, 8}, 1));
+  const FeedForwardWeights weights{.first = layer(8, 12, 2, GetParam()),
+                                   .second = layer(12, 8, 4, GetParam()),
+                                   .gate = layer(8, 12, 6, GetParam())};
+  FeedForwardWeights read = weights;
+  read.gate.weight = Var(Tensor::without_elements(DType::f32, {12, 8}),
+                         std::make_shared<const PackedMatrix>(weights.gate.weight.value(), GetParam()));
+  expect_same_bits(feed_forward(x, read, Activation::silu), feed_forward(x, weights, Activation::silu));
+}
+
 TEST_P(OfWeights, ARowHasTheSameBitsInAnyBatchAndForAnyNumberOfThreads) {
   constexpr std::int64_t rows = 401, in = 70;
   const Tensor x = drawn({rows, in}, 1);
