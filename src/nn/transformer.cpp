@@ -29,9 +29,9 @@ FeedForward::FeedForward(ParameterSet& set, const std::string& name, std::int64_
 }
 
 Var FeedForward::operator()(Context& context, const Var& x) const {
-  const Var inner = first(context, x);
-  return second(context, gate.weight ? autograd::gated(activation, gate(context, x), inner)
-                                     : autograd::activate(activation, inner));
+  autograd::FeedForwardWeights weights{.first = first.weights(context), .second = second.weights(context)};
+  if (gate.weight) weights.gate = gate.weights(context);
+  return autograd::feed_forward(x, weights, activation, context.products);
 }
 
 const char* mixer_name(const Mixer& mixer) {

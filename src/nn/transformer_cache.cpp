@@ -200,7 +200,8 @@ Var TransformerStack::read(Context& context, const Var& x, const Sequences& to, 
                                    .open = open_layer(i),
                                    .sequences = to.entries,
                                    .starts = to.starts});
-    layer.self->append(context, rows, {to.cache, number, to.entries}, to.starts);
+    Var queries;
+    layer.self->append(context, rows, {to.cache, number, to.entries}, to.starts, &queries);
     for (std::size_t e = 0; e < views.size(); ++e) views[e] = to.cache.view(number, *to.entries[e]);
     return layer.self->attend_cached(context, rows, views,
                                      {.mask = call.mask,
@@ -208,7 +209,8 @@ Var TransformerStack::read(Context& context, const Var& x, const Sequences& to, 
                                       .query_offsets = first,
                                       .query_starts = to.starts,
                                       .weights = weights_of(call, "self", i),
-                                      .arguments = arguments_of(call, "self", i, rows)});
+                                      .arguments = arguments_of(call, "self", i, rows),
+                                      .queries = queries});
   };
   const auto no_merging = [](const Layer&, const Var& rows) { return rows; };
   Var y = x;
