@@ -114,6 +114,7 @@ class BackwardUnit {
     const int64_t unit = n_ * p_.heads + h_, count = p_.sequences[n_].count;
     const int64_t segments = (count + segment_tokens_ - 1) / segment_tokens_;
     Fill(T{0}, c_.dim, s_.bonus);
+    FillReachTables(p_, c_);
     LoadState(p_, g_.d_final_state, unit, columns_, s_.z);
     LoadState(p_, p_.initial_state, unit, columns_, s_.states);
     for (int64_t segment = 0; segment < segments; ++segment) {
@@ -199,7 +200,9 @@ class BackwardUnit {
     const bool gates = p_.decay != DecayKind::none;
     if (gates) EndGradients(state + state_size_);
     UpdateZ(at);
-    if (p_.decay == DecayKind::key) {
+    if (p_.decay == DecayKind::key && MildDecays(c_, at.count)) {
+      MildPairsBackward(p_, at, queries_, c_, s_.rows, fetch_);
+    } else if (p_.decay == DecayKind::key) {
       ReaderRowsBackward(p_, at, queries_, c_, s_.rows);
       WriterRowsBackward(p_, at, queries_, c_, s_.rows, s_.products);
     } else {

@@ -1,6 +1,6 @@
 // The kernels of chunked.cpp in f64. A file for each type: each takes minutes to compile.
-#include "kernels/recurrence/chunked.h"
 #include "fovea/core/cancellation.h"
+#include "kernels/recurrence/chunked.h"
 #include "kernels/simd/targets.h"
 
 #undef HWY_TARGET_INCLUDE

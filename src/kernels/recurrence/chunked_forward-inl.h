@@ -213,6 +213,7 @@ HWY_NOINLINE void ForwardUnit(const RecurrenceProblem<T>& p, const RecurrenceRes
   const ForwardBuffers<T>& f = m.buffers;
   const bool queries = results.output.data != nullptr;
   LoadState(p, p.initial_state, n * p.heads + h, columns, m.state);
+  FillReachTables(p, c);
   const int64_t count = p.sequences[n].count;
   const auto chunk_at = [&](int64_t begin) {
     return ChunkAt{n, h, begin, HWY_MAX(HWY_MIN(kChunk, count - begin), 0)};
