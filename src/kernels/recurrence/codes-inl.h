@@ -18,7 +18,7 @@ namespace HWY_NAMESPACE {
 template <class T>
 constexpr RecurrenceCode<T> kCodes[] = {
     {StepForwardBytes<T>, StepForward<T>, ChunkedBackwardBytes<T>, ChunkedBackward<T>},
-    {ChunkedForwardBytes<T>, ChunkedForward<T>, ChunkedBackwardBytes<T>, ChunkedBackward<T>}};
+    {ChunkedForwardBytes<T>, ChunkedForward<T>, ChunkedBackwardBytes<T>, ChunkedBackward<T>, SavedCount<T>}};
 
 }  // namespace HWY_NAMESPACE
 }  // namespace fovea::kernels
