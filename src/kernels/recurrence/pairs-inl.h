@@ -217,7 +217,7 @@ HWY_NOINLINE void TokenDecays(const RecurrenceProblem<T>& p, const ChunkAt& at, 
 
 /// Whether no channel decays by more than 2^-20 in the chunk. Then products of pairs are products of
 /// matrices: reader rows are decayed from the chunk's start, and writer rows divided by the decays from there
-/// to their token. Each term of a sum keeps its relative error, since no factor leaves the range of T.
+/// to their token. Each term of a sum keeps its relative error, since no factor leaves its range.
 /// Sixteen gates of -0.87 in one channel are too strong, and so is a NaN. Such chunks walk.
 template <class T>
 HWY_INLINE bool MildDecays(const Chunk<T>& c, int64_t count) {
