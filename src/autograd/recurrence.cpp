@@ -154,7 +154,7 @@ OutputAndState recurrence(const RecurrenceCall& call, const RecurrenceOperands& 
   const ProfileSpan span(label);
   const RecurrenceShape shape = shape_of(call, operands);
   const auto saved = std::make_shared<Saved>(
-      Saved{call.plan ? *call.plan : make_recurrence_plan(call.spec, shape), KeptLists(call.lists), {}, {}});
+      Saved{call.plan ? *call.plan : make_recurrence_plan(call.spec, shape), KeptLists(call.lists), {}, {}, {}});
   check_operands(*saved, operands);
   Tape* tape = nullptr;
   for (const Field& field : fields) {
