@@ -179,9 +179,6 @@ class RecurrencePlan:
     @property
     def chunk(self) -> int: ...
     def explain(self) -> str: ...
-    def saved_states_size(
-        self, function: str, inputs: Mapping[str, Any], starts: Many[int], present: Optional[Any]
-    ) -> int: ...
     def recur(
         self,
         function: str,
