@@ -14,6 +14,7 @@
 #include "fovea/core/error.h"
 #include "fovea/files/bytes.h"
 #include "fovea/text/corpus.h"
+#include "fovea/text/pieces.h"
 #include "fovea/text/tokenizer_json.h"
 
 namespace fovea::cli {
@@ -59,17 +60,28 @@ std::string json_of(const text::JsonTokenizer& tokenizer, const text::Encoding& 
       .dump(-1, ' ', false, ordered_json::error_handler_t::replace);
 }
 
+Ids ids_of(const Options& o, const std::string& line, std::int64_t number) {
+  try {
+    return line.empty() ? Ids() : parse_ids(line, "ids");
+  } catch (const InvalidArgument& error) {
+    throw FileError(o.input, number, "expected " + error.expected() + ", got " + error.got(), "line");
+  }
+}
+
+template <typename TokenizerType>
+std::string line_of(const Options& o, const TokenizerType& tokenizer, const Ids& ids) {
+  if (!o.pieces) return fmt::format("{}", fmt::join(ids, " "));
+  std::vector<std::string> pieces;
+  for (const std::int32_t id : ids) pieces.push_back(tokenizer.token(id));
+  return fmt::format("{}", fmt::join(pieces, " "));
+}
+
 std::string answer(const Options& o, const text::JsonTokenizer& tokenizer, const std::string& line,
                    std::int64_t number) {
   if (o.decode) {
-    Ids ids;
-    try {
-      if (!line.empty()) ids = parse_ids(line, "ids");
-    } catch (const InvalidArgument& error) {
-      throw FileError(o.input, number, "expected " + error.expected() + ", got " + error.got(), "line");
-    }
-    const std::string text = tokenizer.decode(
-        ids, o.keep ? text::JsonTokenizer::SpecialTokens::keep : text::JsonTokenizer::SpecialTokens::skip);
+    const std::string text =
+        tokenizer.decode(ids_of(o, line, number), o.keep ? text::JsonTokenizer::SpecialTokens::keep
+                                                         : text::JsonTokenizer::SpecialTokens::skip);
     return o.json ? ordered_json(text).dump() : text;
   }
   using Encode = text::EncodeOptions;
@@ -79,15 +91,22 @@ std::string answer(const Options& o, const text::JsonTokenizer& tokenizer, const
   const std::vector<std::string> texts = texts_of(o, line, number);
   const text::Encoding encoding =
       texts.size() == 1 ? tokenizer.encode(texts[0], options) : tokenizer.encode(texts[0], texts[1], options);
-  if (o.json) return json_of(tokenizer, encoding);
-  if (!o.pieces) return fmt::format("{}", fmt::join(encoding.ids, " "));
-  std::vector<std::string> pieces;
-  for (const std::int32_t id : encoding.ids) pieces.push_back(tokenizer.token(id));
-  return fmt::format("{}", fmt::join(pieces, " "));
+  return o.json ? json_of(tokenizer, encoding) : line_of(o, tokenizer, encoding.ids);
+}
+
+// By the files that a folder has instead of a tokenizer.json.
+std::string answer(const Options& o, const text::PieceReader& reader, const std::string& line,
+                   std::int64_t number) {
+  try {
+    if (o.decode) return reader.decode(ids_of(o, line, number));
+    return line_of(o, reader, o.plain ? reader.without_special(line) : reader.read(line).ids);
+  } catch (const InvalidArgument& error) {
+    throw FileError(o.input, number, "expected " + error.expected() + ", got " + error.got(), "line");
+  }
 }
 
 // An option that would change nothing is refused.
-void check(const Options& o, const std::filesystem::path& file) {
+void check(const Options& o, const std::vector<std::filesystem::path>& files) {
   const auto refuse = [](const char* option, const std::string& expected, const std::string& got) {
     throw InvalidArgument("fovea tokenize", option, expected, got);
   };
@@ -108,16 +127,26 @@ void check(const Options& o, const std::filesystem::path& file) {
   if (!o.output.empty() && same_file(o.output, o.input))
     refuse("--output", "a file other than --input", o.output);
   for (const auto& [option, path] : {std::pair{"--output", o.output}, {"--write", o.write}}) {
-    if (!path.empty() && same_file(path, file)) refuse(option, "a file other than that of --model", path);
+    for (const std::filesystem::path& file : files) {
+      if (!path.empty() && same_file(path, file)) refuse(option, "a file other than that of --model", path);
+    }
   }
 }
 
-void run(const Options& o) {
-  std::filesystem::path file = o.model;
-  if (std::filesystem::is_directory(file)) file /= "tokenizer.json";
-  check(o, file);
-  const text::JsonTokenizer tokenizer = text::JsonTokenizer::read(file);
-  if (!o.write.empty()) return files::write_file(o.write, tokenizer.to_json());
+// These need what only a tokenizer.json has: offsets, limits, and tokens that are marked as special.
+void check_without_json(const Options& o) {
+  for (const auto& [name, given] : {std::pair{"--json", o.json},
+                                    {"--limits", o.limits},
+                                    {"--keep-special", o.keep},
+                                    {"--write", !o.write.empty()}}) {
+    if (given)
+      throw InvalidArgument("fovea tokenize", name, "a --model with a tokenizer.json",
+                            o.model + ", which has other files");
+  }
+}
+
+template <typename TokenizerType>
+void run(const Options& o, const TokenizerType& tokenizer) {
   const std::vector<std::string> lines = text::read_lines(o.input);
   std::ofstream out_file;
   if (!o.output.empty()) {
@@ -131,12 +160,27 @@ void run(const Options& o) {
   if (!out) throw FileError(o.output.empty() ? "standard output" : o.output, -1, "cannot be written");
 }
 
+void run(const Options& o) {
+  const std::filesystem::path model = o.model;
+  if (std::filesystem::is_directory(model) && !text::has_json_tokenizer(model)) {
+    check(o, {model / "source.spm", model / "target.spm", model / "vocab.json", model / "spm.model"});
+    const std::unique_ptr<text::PieceReader> reader = text::read_pieces(model);
+    check_without_json(o);
+    return run(o, *reader);
+  }
+  const std::filesystem::path file = std::filesystem::is_directory(model) ? model / "tokenizer.json" : model;
+  check(o, {file});
+  const text::JsonTokenizer tokenizer = text::JsonTokenizer::read(file);
+  if (!o.write.empty()) return files::write_file(o.write, tokenizer.to_json());
+  run(o, tokenizer);
+}
+
 }  // namespace
 
 void register_tokenize(CLI::App& app) {
   auto o = std::make_shared<Options>();
   CLI::App* command = app.add_subcommand("tokenize", "Write the token ids of texts, or the texts of ids");
-  command->add_option("--model", o->model, "folder with a tokenizer.json, or such a file")->required();
+  command->add_option("--model", o->model, "folder with a tokenizer, or a tokenizer.json")->required();
   CLI::Option* input = command->add_option("--input", o->input, "a text a line, or with --decode ids");
   command->add_option("--output", o->output, "default standard output");
   command->add_flag("--json", o->json,

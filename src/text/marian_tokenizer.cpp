@@ -114,18 +114,23 @@ std::string MarianTokenizer::token(std::int32_t id) const {
 }
 
 std::string MarianTokenizer::decode(std::span<const std::int32_t> ids) const {
-  std::string text;
+  std::vector<std::string_view> pieces;
   for (const std::int32_t id : ids) {
     const auto piece = impl_->vocab.token(id);
-    if (!piece || *piece == kEnd || *piece == kUnknown || *piece == kPad) continue;
-    std::string_view rest = *piece;
-    for (std::size_t at = rest.find(kBlank); at != std::string_view::npos; at = rest.find(kBlank)) {
-      text += rest.substr(0, at);
-      text += ' ';
-      rest.remove_prefix(at + kBlank.size());
-    }
-    text += rest;
+    if (piece && *piece != kEnd && *piece != kUnknown && *piece != kPad) pieces.push_back(*piece);
   }
+  // Pieces such as <0xC3> are bytes, and the model's control pieces are no text, so joining is not enough.
+  std::string joined, text;
+  const auto status = impl_->target.Decode(pieces, &joined);
+  if (!status.ok()) throw Error("MarianTokenizer::decode: " + status.ToString());
+  // Blanks are left in pieces that the model lacks.
+  std::string_view rest = joined;
+  for (std::size_t at = rest.find(kBlank); at != std::string_view::npos; at = rest.find(kBlank)) {
+    text += rest.substr(0, at);
+    text += ' ';
+    rest.remove_prefix(at + kBlank.size());
+  }
+  text += rest;
   const std::size_t begin = text.find_first_not_of(' '), end = text.find_last_not_of(' ');
   return begin == std::string::npos ? std::string() : text.substr(begin, end + 1 - begin);
 }

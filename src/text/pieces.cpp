@@ -93,13 +93,12 @@ class JsonPieces final : public PieceReader {
     }
     return marked(builder.take(encoding.ids));
   }
-  Ids target(const std::string& text) const override {
+  Ids without_special(const std::string& text) const override {
     return tokenizer_.encode(text, {.special_tokens = EncodeOptions::SpecialTokens::leave_out}).ids;
   }
+  Ids target(const std::string& text) const override { return without_special(text); }
 
   std::string decode(std::span<const std::int32_t> ids) const override { return tokenizer_.decode(ids); }
-
- protected:
   std::string token(std::int32_t id) const override { return tokenizer_.token(id); }
 
  private:
@@ -135,6 +134,11 @@ class MarianPieces final : public PieceReader {
     }
     return builder.take(std::move(ids));
   }
+  Ids without_special(const std::string& text) const override {
+    Ids ids = tokenizer_.encode(text);
+    ids.pop_back();
+    return ids;
+  }
   Ids target(const std::string& text) const override {
     Ids ids = tokenizer_.encode_target(text);
     ids.pop_back();
@@ -142,8 +146,6 @@ class MarianPieces final : public PieceReader {
   }
 
   std::string decode(std::span<const std::int32_t> ids) const override { return tokenizer_.decode(ids); }
-
- protected:
   std::string token(std::int32_t id) const override { return tokenizer_.token(id); }
 
  private:
@@ -161,11 +163,10 @@ class OwnPieces final : public PieceReader {
     for (const std::int32_t word : words) pieces.word_of.push_back(static_cast<std::size_t>(word));
     return pieces;
   }
+  Ids without_special(const std::string& text) const override { return tokenizer_->encode(text); }
   Ids target(const std::string& text) const override { return tokenizer_->encode(text); }
 
   std::string decode(std::span<const std::int32_t> ids) const override { return tokenizer_->decode(ids); }
-
- protected:
   std::string token(std::int32_t id) const override { return tokenizer_->pieces({&id, 1})[0]; }
 
  private:

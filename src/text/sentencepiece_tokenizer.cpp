@@ -1,6 +1,7 @@
 #include <sentencepiece_processor.h>
 #include <sentencepiece_trainer.h>
 
+#include <array>
 #include <utility>
 
 #include "fovea/core/error.h"
@@ -189,6 +190,21 @@ std::unique_ptr<Tokenizer> load_tokenizer(const std::filesystem::path& folder, c
   for (const char* name : {"tokenizer.json", "merges.txt"}) {
     if (std::filesystem::exists(folder / name, error))
       throw FileError((folder / name).string(), -1, "is the tokenizer of another library, not one of ours");
+  }
+  const std::array<const char*, 3> marian{"source.spm", "target.spm", "vocab.json"};
+  for (const char* there : {"source.spm", "target.spm"}) {
+    if (!std::filesystem::exists(folder / there, error)) continue;
+    for (const char* missing : marian) {
+      if (!std::filesystem::exists(folder / missing, error))
+        throw FileError((folder / missing).string(), -1, std::string("is not there, and ") + there + " is");
+    }
+  }
+  // The classes of transformers move the ids of these and add others, each in its own way.
+  for (const char* name : {"spiece.model", "sentencepiece.bpe.model", "tokenizer.model"}) {
+    if (std::filesystem::exists(folder / name, error))
+      throw FileError((folder / name).string(), -1,
+                      "does not say the ids of this model; save_pretrained of its tokenizer in transformers "
+                      "writes a tokenizer.json, which does");
   }
   if (std::filesystem::exists(list, error))
     return std::make_unique<WhitespaceTokenizer>(Vocabulary::load(list));

@@ -1,4 +1,5 @@
 // language_model FOLDER: writes a small language model without training, and a tokenizer, for generate.sh.
+// language_model FOLDER SPM: also a SentencePiece model of the same lines to the folder SPM.
 #include "fovea/models/language_model.h"
 
 #include <cstdio>
@@ -9,7 +10,7 @@
 #include "fovea/text/tokenizer.h"
 
 int main(int count, char** arguments) {
-  if (count != 2) return 2;
+  if (count != 2 && count != 3) return 2;
   try {
     const std::vector<std::string> lines{"the cat sat on the mat .", "a dog saw the cat on a mat .",
                                          "what sat on the dog ?"};
@@ -23,6 +24,8 @@ int main(int count, char** arguments) {
                                              7);
     fovea::models::save_model(arguments[1], model);
     tokenizer->save(arguments[1]);
+    if (count == 3)
+      fovea::text::SentencePieceTokenizer::train(lines, {.vocabulary_size = 30})->save(arguments[2]);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "language_model: %s\n", error.what());
     return 1;

@@ -4,7 +4,8 @@ set -euo pipefail
 fovea=$(realpath "$1")
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-"$(dirname "$fovea")/tests/language_model" "$work/model"
+mkdir "$work/pieces"
+"$(dirname "$fovea")/tests/language_model" "$work/model" "$work/pieces"
 cd "$work"
 fail() {
   echo "tokenize: $*" >&2
@@ -98,6 +99,39 @@ cmp whole parts || fail "a text in parts is '$(cat parts)', the whole one '$(cat
 # A folder of ours has a tokenizer too.
 rm model/tokenizer.json
 "$fovea" show model | grep -qE '^tokenizer   (SentencePiece, [0-9]+ pieces|[0-9]+ words)$' || fail "$("$fovea" show model)"
+
+printf 'the cat\n\na zebra\n' >texts
+[[ $("$fovea" tokenize --model model --input texts --pieces | paste -sd '|') == 'the cat||a <unk>' ]] || fail "words of ours"
+"$fovea" tokenize --model pieces --input texts >ids
+[[ $("$fovea" tokenize --model pieces --decode <ids | head -1) == 'the cat' ]] || fail "pieces of ours"
+
+# Marian's files: pieces of source.spm, and ids of vocab.json.
+mkdir marian
+for side in source target; do cp pieces/spm.model "marian/$side.spm"; done
+"$fovea" tokenize --model pieces --input texts --pieces >spelt
+python3 - >marian/vocab.json <<'END'
+import json
+pieces = sorted(set(open("spelt", encoding="utf-8").read().split()) - {"<unk>"})
+print(json.dumps({piece: 3 * i for i, piece in enumerate(["</s>", "<unk>", *pieces, "<pad>"])}))
+END
+marian() { "$fovea" tokenize --model marian "$@"; }
+marian --input texts --pieces >got
+[[ $(head -1 got) == "$(head -1 spelt) </s>" && $(sed -n 2p got) == '</s>' ]] || fail "pieces of Marian: $(cat got)"
+marian --input texts --plain --pieces >got
+cmp spelt got || fail "pieces of Marian without </s>: $(cat got)"
+marian --input texts >ids
+[[ $(sed -n 2p ids) == 0 ]] || fail "ids of an empty text: $(sed -n 2p ids)"
+[[ $(marian --decode <ids | head -2 | paste -sd '|') == 'the cat|' ]] || fail "texts of Marian: $(marian --decode <ids)"
+for option in --json --limits '--keep-special --decode' '--write new.json'; do
+  refused "argument '${option%% *}': expected a --model with a tokenizer.json" marian $option
+done
+refused 'token ids between blanks' marian --decode --input <(echo 'a b')
+refused 'line 2' marian --input <(printf 'a\n\xff\n')
+refused "argument '--output': expected a file other than that of --model" marian --input texts --output marian/vocab.json
+rm marian/target.spm
+refused 'marian/target.spm: is not there, and source.spm is' marian
+mkdir t5 && cp pieces/spm.model t5/spiece.model
+refused 't5/spiece.model: does not say the ids' "$fovea" tokenize --model t5
 
 # A folder of sentence-transformers that names no longest text has that of its model, here 400 ids.
 cp -r model sentences && cp tokenizer.json sentences && mkdir sentences/1_Pooling

@@ -41,6 +41,31 @@ TEST(MarianTokenizer, MapsPiecesToTheListOfIds) {
   EXPECT_THROW(tokenizer.encode("\xFF"), InvalidArgument);
 }
 
+// A model with a piece for each byte. Parsers of protocol buffers merge what is appended: SentencePiece
+// messages (field 1) of the type BYTE, and byte_fallback (field 35) of the trainer's message (field 2).
+std::string with_bytes(std::string model) {
+  for (int byte = 0; byte < 256; ++byte) {
+    constexpr const char* digits = "0123456789ABCDEF";
+    const std::string piece = std::string("<0x") + digits[byte / 16] + digits[byte % 16] + ">";
+    model += std::string("\x0A\x0F\x0A\x06") + piece + std::string("\x15\0\0\0\0\x18\x06", 7);
+  }
+  return model + "\x12\x03\x98\x02\x01";
+}
+
+TEST(MarianTokenizer, DecodesBytesAndNoControlPieces) {
+  const Scratch scratch;
+  write_folder(scratch, {"</s>", "<unk>", "<0xC3>", "<0xA9>", "s", "<s>", "<pad>"});
+  const std::vector<std::string> lines{"the cat sat on the mat"};
+  const std::string model =
+      with_bytes(SentencePieceTokenizer::train(lines, {.vocabulary_size = 30})->serialized());
+  scratch.write("source.spm", model);
+  scratch.write("target.spm", model);
+  const MarianTokenizer tokenizer = MarianTokenizer::read(scratch.folder());
+  EXPECT_EQ(tokenizer.encode("\xC3\xA9"), (Ids{1, 2, 3, 0})) << "the blank in front is not in the list";
+  EXPECT_EQ(tokenizer.decode(Ids{5, 4, 2, 3, 5, 4, 0, 6}), "s\xC3\xA9s");
+  EXPECT_EQ(tokenizer.decode(Ids{4, 2, 4}), "s\xEF\xBF\xBDs") << "half a character";
+}
+
 TEST(MarianTokenizer, RefusesDamagedFolders) {
   const Scratch scratch;
   write_folder(scratch, {"</s>", "<unk>"});

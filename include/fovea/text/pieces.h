@@ -24,13 +24,13 @@ class PieceReader {
   virtual ~PieceReader() = default;
   /// The ids of a text that a model reads.
   virtual Pieces read(const std::string& text) const = 0;
+  /// The ids of `read` without those that stand for no text, such as </s> at the end.
+  virtual std::vector<std::int32_t> without_special(const std::string& text) const = 0;
   /// The ids of a text that a translator writes, without those that its decoder begins and ends with.
   virtual std::vector<std::int32_t> target(const std::string& text) const = 0;
   /// Ids that a model wrote.
   Pieces written(std::span<const std::int32_t> ids) const;
   virtual std::string decode(std::span<const std::int32_t> ids) const = 0;
-
- protected:
   /// The spelling of an id; "" for one without a token.
   virtual std::string token(std::int32_t id) const = 0;
 };

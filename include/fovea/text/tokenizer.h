@@ -129,7 +129,7 @@ class SentencePieceTokenizer final : public Tokenizer {
 
 /// The tokenizer that `save` left in `folder`: `<prefix>spm.model` if it is there, else `<prefix>vocab.json`.
 /// Throws FileError if neither is, or what is there cannot be read, or beside vocab.json is a tokenizer of
-/// another library: tokenizer.json, merges.txt.
+/// another library: tokenizer.json, merges.txt, source.spm, spiece.model and the like.
 std::unique_ptr<Tokenizer> load_tokenizer(const std::filesystem::path& folder,
                                           const std::string& prefix = {});
 
