@@ -3,6 +3,7 @@
 #include <array>
 #include <cmath>
 
+#include "autograd/activation_rows.h"
 #include "autograd/record.h"
 #include "autograd/vector_math.h"
 #include "fovea/autograd/ops.h"
@@ -103,7 +104,7 @@ FOVEA_CLONES void tanh_gradient(const float* x, const float* dy, std::int64_t n,
 #pragma omp simd
   for (std::int64_t i = 0; i < n; ++i) dx[i] = dy[i] * tanh_of(x[i]).slope;
 }
-FOVEA_CLONES void multiply_by(const float* factor, std::int64_t n, float* y) {
+FOVEA_CLONES void multiply(const float* factor, std::int64_t n, float* y) {
 #pragma omp simd
   for (std::int64_t i = 0; i < n; ++i) y[i] *= factor[i];
 }
@@ -128,6 +129,14 @@ Function function_of(Activation activation) {
 }
 
 }  // namespace
+
+ActivationFunction value_of(Activation activation) {
+  return function_of(activation).value;
+}
+
+void multiply_by(const float* factor, std::int64_t n, float* y) {
+  multiply(factor, n, y);
+}
 
 Var activate(Activation activation, const Var& x) {
   static constexpr ProfileLabel label{"activate", ProfilePart::elementwise};

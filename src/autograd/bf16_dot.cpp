@@ -292,24 +292,25 @@ void bf16_block_dot(const ProductBlock& p) {
   }
 }
 
-void bf16_round_rows_dot(const float* x, std::int64_t stride, std::int64_t rows, std::int64_t in, Pair* to) {
-  round_rows(x, stride, rows, in, to, (in + 1) / 2);
+void bf16_round_rows_dot(const float* x, std::int64_t stride, std::int64_t rows, std::int64_t in, Pair* to,
+                         std::int64_t to_stride) {
+  round_rows(x, stride, rows, in, to, to_stride);
 }
 
 void bf16_packed_dot(const PackedProducts& p, const Pair* x, std::int64_t row, std::int64_t end,
                      std::int64_t column, std::int64_t last) {
-  const std::int64_t pairs = p.weight->pairs();
+  const std::int64_t pairs = p.weight->pairs(), stride = bf16_row_stride(pairs);
   all_tiles(tiles<0, 1>, end - row,
-            {.a = x + row * pairs,
-             .row = pairs,
+            {.a = x + row * stride,
+             .row = stride,
              .b = reinterpret_cast<const Pair*>(p.weight->rounded()) + column * pairs,
              .next_panel = pairs * panel,
              .pairs = pairs,
              .bias = p.bias ? p.bias + column : nullptr,
-             .c = p.y + row * p.weight->out() + column,
-             .leading = p.weight->out(),
+             .c = p.place(row, column),
+             .leading = p.leading(),
              .columns = last - column},
-            tile_rows * pairs);
+            tile_rows * stride);
 }
 
 #else
@@ -318,7 +319,8 @@ bool has_dot_bf16() noexcept {
   return false;
 }
 void bf16_block_dot(const ProductBlock&) {}
-void bf16_round_rows_dot(const float*, std::int64_t, std::int64_t, std::int64_t, std::uint32_t*) {}
+void bf16_round_rows_dot(const float*, std::int64_t, std::int64_t, std::int64_t, std::uint32_t*,
+                         std::int64_t) {}
 void bf16_packed_dot(const PackedProducts&, const std::uint32_t*, std::int64_t, std::int64_t, std::int64_t,
                      std::int64_t) {}
 

@@ -28,7 +28,7 @@ void Tile(const PackedProducts& p, const uint32_t* x, int64_t row, int64_t colum
   const hn::ScalableTag<float> d;
   const hn::RebindToUnsigned<decltype(d)> du;
   constexpr int64_t lanes = hn::MaxLanes(d), panel = PackedMatrix::panel_rows;
-  const int64_t pairs = p.weight->pairs(), out = p.weight->out(), first = column + lane;
+  const int64_t pairs = p.weight->pairs(), first = column + lane;
   const int64_t count = std::min(2 * lanes, last - first);
   HWY_ALIGN float edge[2 * lanes] = {};
   if (p.bias) std::copy_n(p.bias + first, count, edge);
@@ -36,6 +36,7 @@ void Tile(const PackedProducts& p, const uint32_t* x, int64_t row, int64_t colum
   FOVEA_UNROLL for (int r = 0; r < kRows; ++r) {
     FOVEA_UNROLL for (int v = 0; v < 2; ++v) sums[r][v] = hn::Load(d, edge + v * lanes);
   }
+  const int64_t stride = bf16_row_stride(pairs);
   const auto* weight = reinterpret_cast<const uint32_t*>(p.weight->rounded()) + column * pairs + lane;
   const auto high = hn::Set(du, 0xffff0000u);
   for (int64_t k = 0; k < pairs; ++k) {
@@ -46,7 +47,7 @@ void Tile(const PackedProducts& p, const uint32_t* x, int64_t row, int64_t colum
       odd[v] = hn::BitCast(d, hn::And(pair, high));
     }
     FOVEA_UNROLL for (int r = 0; r < kRows; ++r) {
-      const auto pair = hn::Set(du, x[(row + r) * pairs + k]);
+      const auto pair = hn::Set(du, x[(row + r) * stride + k]);
       const auto a = hn::BitCast(d, hn::ShiftLeft<16>(pair)), b = hn::BitCast(d, hn::And(pair, high));
       FOVEA_UNROLL for (int v = 0; v < 2; ++v) sums[r][v] =
           hn::MulAdd(b, odd[v], hn::MulAdd(a, even[v], sums[r][v]));
@@ -54,7 +55,7 @@ void Tile(const PackedProducts& p, const uint32_t* x, int64_t row, int64_t colum
   }
   for (int r = 0; r < kRows; ++r) {
     for (int v = 0; v < 2; ++v) hn::Store(sums[r][v], d, edge + v * lanes);
-    std::copy_n(edge, count, p.y + (row + r) * out + first);
+    std::copy_n(edge, count, p.place(row + r, first));
   }
 }
 
@@ -85,12 +86,12 @@ HWY_EXPORT(Bf16Block);
 namespace {
 
 void round_rows_any(const float* x, std::int64_t stride, std::int64_t rows, std::int64_t in,
-                    std::uint32_t* to) {
+                    std::uint32_t* to, std::int64_t to_stride) {
   for (std::int64_t r = 0; r < rows; ++r) {
-    for (std::int64_t k = 0; k < in; k += 2, ++to) {
+    for (std::int64_t k = 0; k < in; k += 2) {
       const std::uint32_t low = bfloat16(x[r * stride + k]).bits,
                           high = k + 1 < in ? bfloat16(x[r * stride + k + 1]).bits : 0;
-      *to = low | high << 16;
+      to[r * to_stride + k / 2] = low | high << 16;
     }
   }
 }
@@ -116,26 +117,31 @@ void bf16_block_any(const ProductBlock& p) {
   f32_block(block);
 }
 
-void bf16_products(const PackedProducts& p, Executor& executor, bool dot) {
-  const std::int64_t in = p.weight->in(), pairs = p.weight->pairs();
+void bf16_round_rows(const float* x, std::int64_t stride, std::int64_t rows, std::int64_t in,
+                     std::uint32_t* to, std::int64_t to_stride, bool dot) {
+  (dot ? bf16_round_rows_dot : round_rows_any)(x, stride, rows, in, to, to_stride);
+}
+
+std::unique_ptr<std::uint32_t[]> bf16_rows(const PackedProducts& p, Executor& executor, bool dot) {
+  const std::int64_t in = p.weight->in(), stride = bf16_row_stride(p.weight->pairs());
   // Not a vector: filling 6 MiB of a feed-forward part with zeros, on one thread, took a tenth of its
   // product.
-  const auto x = std::make_unique_for_overwrite<std::uint32_t[]>(static_cast<std::size_t>(p.rows * pairs));
+  auto x = std::make_unique_for_overwrite<std::uint32_t[]>(static_cast<std::size_t>(p.rows * stride));
   constexpr std::int64_t least_parallel = 1 << 16;  // numbers: some 4 µs
   Executor& by_rows = p.rows * in < least_parallel ? serial_executor() : executor;
   constexpr std::int64_t rows_a_unit = 16;
   by_rows.parallel_for((p.rows + rows_a_unit - 1) / rows_a_unit, [&](std::int64_t unit, int) {
     const std::int64_t row = unit * rows_a_unit, count = std::min(rows_a_unit, p.rows - row);
-    (dot ? bf16_round_rows_dot : round_rows_any)(p.x + row * p.x_stride, p.x_stride, count, in,
-                                                 x.get() + row * pairs);
+    bf16_round_rows(p.x + row * p.x_stride, p.x_stride, count, in, x.get() + row * stride, stride, dot);
   });
-  // An instruction multiplies a pair.
-  for_blocks(p, executor, 2, [&](std::int64_t row, std::int64_t end, std::int64_t column, std::int64_t last) {
-    if (dot)
-      bf16_packed_dot(p, x.get(), row, end, column, last);
-    else
-      HWY_DYNAMIC_DISPATCH(Bf16Block)(p, x.get(), row, end, column, last);
-  });
+  return x;
+}
+
+void bf16_block(const PackedProducts& p, const std::uint32_t* x, const ProductBlockAt& at, bool dot) {
+  if (dot)
+    bf16_packed_dot(p, x, at.row, at.end, at.column, at.last);
+  else
+    HWY_DYNAMIC_DISPATCH(Bf16Block)(p, x, at.row, at.end, at.column, at.last);
 }
 
 }  // namespace fovea::autograd

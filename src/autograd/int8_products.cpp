@@ -132,7 +132,7 @@ void Int8Block(const PackedProducts& p, const QuantizedRows& x, int64_t row, int
       const float scale = x.scales[static_cast<std::size_t>(r)];
       for (int64_t i = 0; i < std::min(rows, last - n); ++i) {
         const float product = static_cast<float>(sums[i]) * (scale * p.weight->scales()[n + i]);
-        p.y[r * p.weight->out() + n + i] = p.bias ? product + p.bias[n + i] : product;
+        *p.place(r, n + i) = p.bias ? product + p.bias[n + i] : product;
       }
     }
   }
@@ -158,7 +158,7 @@ QuantizedRows::QuantizedRows(std::int64_t rows, std::int64_t width, bool as_byte
     numbers = std::make_unique_for_overwrite<std::int16_t[]>(count);
 }
 
-void int8_products(const PackedProducts& p, Executor& executor, bool vnni) {
+QuantizedRows int8_rows(const PackedProducts& p, Executor& executor, bool vnni) {
   const std::int64_t in = p.weight->in(), columns = p.weight->padded_in();
   QuantizedRows x(p.rows, columns, vnni);
   constexpr std::int64_t least_parallel = 1 << 16;  // numbers: some 4 µs
@@ -171,13 +171,14 @@ void int8_products(const PackedProducts& p, Executor& executor, bool vnni) {
        vnni ? nullptr : x.numbers.get() + r * columns, vnni ? x.bytes.get() + r * columns : nullptr);
     }
   });
-  // A byte takes a quarter of the time of a float.
-  for_blocks(p, executor, 4, [&](std::int64_t row, std::int64_t end, std::int64_t column, std::int64_t last) {
-    if (vnni)
-      int8_block_vnni(p, x, row, end, column, last);
-    else
-      HWY_DYNAMIC_DISPATCH(Int8Block)(p, x, row, end, column, last);
-  });
+  return x;
+}
+
+void int8_block(const PackedProducts& p, const QuantizedRows& x, const ProductBlockAt& at, bool vnni) {
+  if (vnni)
+    int8_block_vnni(p, x, at.row, at.end, at.column, at.last);
+  else
+    HWY_DYNAMIC_DISPATCH(Int8Block)(p, x, at.row, at.end, at.column, at.last);
 }
 
 }  // namespace fovea::autograd

@@ -28,7 +28,7 @@ constexpr int full_rows = 12;
 template <int rows>
 FOVEA_VNNI void tile(const PackedProducts& p, const QuantizedRows& x, std::int64_t row, std::int64_t column,
                      std::int64_t count) {
-  const std::int64_t columns = x.columns, out = p.weight->out();
+  const std::int64_t columns = x.columns;
   const std::int8_t* weight = p.weight->quantized() + column * columns;
   const std::uint8_t* from = x.bytes.get() + row * columns;
   __m512i sums[rows][2];
@@ -58,7 +58,7 @@ FOVEA_VNNI void tile(const PackedProducts& p, const QuantizedRows& x, std::int64
       const __m512 factor = _mm512_mul_ps(_mm512_set1_ps(x.scales[static_cast<std::size_t>(row + r)]), scale);
       __m512 y = _mm512_mul_ps(_mm512_maskz_cvtepi32_ps(there, sums[r][v]), factor);
       if (p.bias) y = _mm512_add_ps(y, _mm512_maskz_loadu_ps(there, p.bias + column + 16 * v));
-      _mm512_mask_storeu_ps(p.y + (row + r) * out + column + 16 * v, there, y);
+      _mm512_mask_storeu_ps(p.place(row + r, column + 16 * v), there, y);
     }
   }
 }

@@ -1,9 +1,9 @@
 #include <algorithm>
-#include <array>
 #include <string>
 #include <vector>
 
 #include "autograd/gemm.h"
+#include "autograd/linear_shapes.h"
 #include "autograd/packed_products.h"
 #include "autograd/record.h"
 #include "autograd/row_products.h"
@@ -15,13 +15,6 @@
 
 namespace fovea::autograd {
 namespace {
-
-Shape with_last(const Shape& shape, std::int64_t size) {
-  std::array<std::int64_t, max_rank> sizes{};
-  std::copy(shape.sizes().begin(), shape.sizes().end(), sizes.begin());
-  sizes[static_cast<std::size_t>(shape.rank() - 1)] = size;
-  return Shape(std::span(sizes).first(static_cast<std::size_t>(shape.rank())));
-}
 
 FOVEA_CLONES void scale_row(const float* from, float factor, std::int64_t n, float* to) {
 #pragma omp simd
@@ -37,14 +30,8 @@ FOVEA_CLONES void add_scaled_row(const float* from, float factor, std::int64_t n
 Var linear(const Var& x, const Var& weight, const Var& bias, Products products) {
   static constexpr ProfileLabel label{"linear", ProfilePart::elementwise};
   const ProfileSpan span(label);
-  if (weight.shape().rank() != 2 || x.shape().rank() < 1 || x.size(-1) != weight.size(1)) {
-    throw InvalidArgument("linear", "weight", "[out, in] with in the last size of x " + to_string(x.shape()),
-                          to_string(weight.shape()));
-  }
+  check_linear("linear", x.shape(), {weight, bias});
   const std::int64_t in = weight.size(1), out = weight.size(0), rows = in > 0 ? x.value().count() / in : 0;
-  if (!bias.empty() && bias.value().count() != out) {
-    throw InvalidArgument("linear", "bias", "[" + std::to_string(out) + "]", to_string(bias.shape()));
-  }
   Tensor y(DType::f32, with_last(x.shape(), out));
   Tape* tape = tape_of({&x, &weight, &bias});
   const bool recorded = tape != nullptr;

@@ -47,7 +47,7 @@ HWY_NOINLINE void Tile(const PackedProducts& p, int64_t row, int64_t column, int
   const hn::ScalableTag<float> d;
   constexpr int64_t lanes = hn::MaxLanes(d);
   constexpr int groups = GroupsOf(kRows);
-  const int64_t in = p.weight->in(), out = p.weight->out();
+  const int64_t in = p.weight->in();
   const float* weight[groups];
   FOVEA_UNROLL for (int g = 0; g < groups; ++g) {
     // A group past the last repeats it, and is not stored.
@@ -79,7 +79,7 @@ HWY_NOINLINE void Tile(const PackedProducts& p, int64_t row, int64_t column, int
     }
   }
   FOVEA_UNROLL for (int r = 0; r < kRows; ++r) {
-    float* to = p.y + (row + r) * out + column;
+    float* to = p.place(row + r, column);
     FOVEA_UNROLL for (int v = 0; v < 2 * groups; ++v) {
       const int64_t left = columns - v * lanes;
       if (left >= lanes) {
@@ -149,43 +149,115 @@ const ProfileLabel& label_of(WeightType type) {
   if (type == WeightType::int8) return of_int8;
   return type == WeightType::bf16 && has_dot_bf16() ? of_bf16 : of_f32;
 }
-}  // namespace
 
-void for_blocks(const PackedProducts& p, Executor& executor, std::int64_t speed, const Block& block) {
-  // Below this, waking a thread costs more than its share: 2^17 products of f32 take some 4 µs.
-  constexpr std::int64_t least_parallel = 1 << 17;
-  const std::int64_t in = p.weight->in(), out = p.weight->out();
-  Executor& chosen = p.rows * in * out < least_parallel * speed ? serial_executor() : executor;
-  // 128 KiB of rows stay in the second-level cache while the panels pass by, each read once for all of them.
-  std::int64_t block_rows = std::max<std::int64_t>(48, (1 << 15) / std::max<std::int64_t>(in, 1) / 12 * 12);
-  std::int64_t block_columns = 4 * PackedMatrix::panel_rows;
-  const auto pieces = [](std::int64_t of, std::int64_t size) { return (of + size - 1) / size; };
-  // No bit depends on the cut, so it may depend on the number of threads.
-  const std::int64_t wanted = 3 * static_cast<std::int64_t>(chosen.thread_count());
-  while (wanted > 3 && pieces(p.rows, block_rows) * pieces(out, block_columns) < wanted &&
-         (block_columns > PackedMatrix::panel_rows || block_rows > 12)) {
-    if (block_columns > PackedMatrix::panel_rows)
-      block_columns -= PackedMatrix::panel_rows;
-    else
-      block_rows -= 12;
+// A cut of rows and of the columns of one product or several.
+class Cut {
+ public:
+  Cut(std::span<const PackedProducts> cut, std::int64_t most_rows, std::int64_t wanted)
+      : cut_(cut), rows_(cut.front().rows) {
+    // 128 KiB of rows stay in the second-level cache while the panels pass by, each read once for all of
+    // them.
+    const std::int64_t in = std::max<std::int64_t>(cut.front().weight->in(), 1);
+    block_rows_ = std::min(most_rows, std::max<std::int64_t>(48, (1 << 15) / in / 12 * 12));
+    // No bit depends on the cut, so it may depend on the number of threads.
+    while (wanted > 3 && blocks() < wanted &&
+           (block_columns_ > PackedMatrix::panel_rows || block_rows_ > 12)) {
+      if (block_columns_ > PackedMatrix::panel_rows)
+        block_columns_ -= PackedMatrix::panel_rows;
+      else
+        block_rows_ -= 12;
+    }
   }
-  const std::int64_t down = pieces(p.rows, block_rows), across = pieces(out, block_columns);
-  const ProfileSpan span(label_of(p.weight->type()),
-                         product_work(p.rows, out, in, bytes_of(p.weight->type())));
-  chosen.parallel_for(down * across, [&](std::int64_t unit, int) {
-    const std::int64_t row = unit / across * block_rows, column = unit % across * block_columns;
-    block(row, std::min(p.rows, row + block_rows), column, std::min(out, column + block_columns));
-  });
+  std::int64_t blocks() const { return pieces(rows_, block_rows_) * across(); }
+
+  void run(std::int64_t block, const std::function<void(std::size_t, const ProductBlockAt&)>& each) const {
+    const std::int64_t row = block / across() * block_rows_;
+    std::int64_t number = block % across();
+    std::size_t n = 0;
+    for (; number >= across(n); ++n) number -= across(n);
+    const std::int64_t column = number * block_columns_;
+    each(n, {.row = row,
+             .end = std::min(rows_, row + block_rows_),
+             .column = column,
+             .last = std::min(cut_[n].weight->out(), column + block_columns_)});
+  }
+
+ private:
+  static std::int64_t pieces(std::int64_t of, std::int64_t size) { return (of + size - 1) / size; }
+  std::int64_t across(std::size_t n) const { return pieces(cut_[n].weight->out(), block_columns_); }
+  std::int64_t across() const {
+    std::int64_t count = 0;
+    for (std::size_t n = 0; n < cut_.size(); ++n) count += across(n);
+    return count;
+  }
+
+  std::span<const PackedProducts> cut_;
+  std::int64_t rows_, block_rows_, block_columns_ = 4 * PackedMatrix::panel_rows;
+};
+
+// `cut` are the products whose columns are cut, of those that are computed.
+void run_blocks(std::span<const PackedProducts> products, std::span<const PackedProducts> cut,
+                Executor& executor, std::int64_t most_rows,
+                const std::function<void(std::size_t, const ProductBlockAt&)>& each) {
+  // Below this, waking a thread costs more than its share: 2^17 products of f32 take some 4 µs.
+  constexpr double least_parallel = 1 << 17;
+  const WeightType type = products.front().weight->type();
+  const double speed = type == WeightType::f32 ? 1.0 : type == WeightType::bf16 ? 2.0 : 4.0;
+  ProfileWork work;
+  for (const PackedProducts& p : products) {
+    const ProfileWork one = product_work(p.rows, p.weight->out(), p.weight->in(), bytes_of(type));
+    work.multiply_adds += one.multiply_adds;
+    work.bytes += one.bytes;
+  }
+  Executor& chosen = work.multiply_adds < least_parallel * speed ? serial_executor() : executor;
+  const Cut blocks(cut, most_rows, 3 * static_cast<std::int64_t>(chosen.thread_count()));
+  const ProfileSpan span(label_of(type), work);
+  chosen.parallel_for(blocks.blocks(), [&](std::int64_t block, int) { blocks.run(block, each); });
 }
 
-void packed_products(const PackedProducts& given, Executor& executor) {
-  PackedProducts p = given;
-  if (p.x_stride == 0) p.x_stride = p.weight->in();
-  if (p.weight->type() == WeightType::int8) return int8_products(p, executor);
-  if (p.weight->type() == WeightType::bf16) return bf16_products(p, executor);
-  for_blocks(p, executor, 1, [&](std::int64_t row, std::int64_t end, std::int64_t column, std::int64_t last) {
-    HWY_DYNAMIC_DISPATCH(F32Block)(p, row, end, column, last);
-  });
+constexpr std::int64_t any_rows = std::int64_t{1} << 40;
+
+}  // namespace
+
+void for_blocks(std::span<const PackedProducts> products, Executor& executor,
+                const std::function<void(std::size_t, const ProductBlockAt&)>& each) {
+  run_blocks(products, products, executor, any_rows, each);
+}
+
+void for_blocks_of_all(std::span<const PackedProducts> products, Executor& executor,
+                       const std::function<void(const ProductBlockAt&)>& each, std::int64_t most_rows) {
+  run_blocks(products, products.first(1), executor, most_rows,
+             [&](std::size_t, const ProductBlockAt& at) { each(at); });
+}
+
+ProductRows::ProductRows(const PackedProducts& p, Executor& executor)
+    : x_(p.x), x_stride_(p.x_stride > 0 ? p.x_stride : p.weight->in()) {
+  PackedProducts given = p;
+  given.x_stride = x_stride_;
+  if (p.weight->type() == WeightType::int8) quantized_.emplace(int8_rows(given, executor, has_vnni()));
+  if (p.weight->type() == WeightType::bf16) pairs_ = bf16_rows(given, executor, has_dot_bf16());
+}
+
+ProductRows::ProductRows(std::int64_t rows, std::int64_t stride)
+    : pairs_(std::make_unique_for_overwrite<std::uint32_t[]>(static_cast<std::size_t>(rows * stride))) {}
+
+void ProductRows::multiply(const PackedProducts& p, const ProductBlockAt& at) const {
+  if (p.weight->type() == WeightType::int8) return int8_block(p, *quantized_, at, has_vnni());
+  if (p.weight->type() == WeightType::bf16) return bf16_block(p, pairs_.get(), at, has_dot_bf16());
+  PackedProducts with_rows = p;
+  with_rows.x = x_;
+  with_rows.x_stride = x_stride_;
+  HWY_DYNAMIC_DISPATCH(F32Block)(with_rows, at.row, at.end, at.column, at.last);
+}
+
+void packed_products(const PackedProducts& p, Executor& executor) {
+  packed_products({&p, 1}, executor);
+}
+
+void packed_products(std::span<const PackedProducts> products, Executor& executor) {
+  const ProductRows rows(products.front(), executor);
+  for_blocks(products, executor,
+             [&](std::size_t n, const ProductBlockAt& at) { rows.multiply(products[n], at); });
 }
 
 }  // namespace fovea::autograd

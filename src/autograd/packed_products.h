@@ -4,7 +4,11 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
+#include <optional>
+#include <span>
 
+#include "autograd/int8_rows.h"
 #include "fovea/autograd/packed.h"
 #include "fovea/core/executor.h"
 
@@ -18,16 +22,54 @@ struct PackedProducts {
   float* y = nullptr;           ///< [rows, out]
   std::int64_t rows = 0;
   std::int64_t x_stride = 0;  ///< elements from one row of x to the next; 0: `in`, no gaps
+  std::int64_t y_stride = 0;  ///< elements from one row of y to the next; 0: `out`, no gaps
+  std::int64_t first_row = 0, first_column = 0;  ///< of the element that y begins with
+
+  float* place(std::int64_t row, std::int64_t column) const {
+    return y + (row - first_row) * leading() + (column - first_column);
+  }
+  std::int64_t leading() const { return y_stride > 0 ? y_stride : weight->out(); }
 };
 
-/// Cuts the product into blocks, which run on the executor if there is enough to do. `speed` is the number of
-/// products that take the time of one in f32.
-using Block = std::function<void(std::int64_t row, std::int64_t end, std::int64_t column, std::int64_t last)>;
-void for_blocks(const PackedProducts& p, Executor& executor, std::int64_t speed, const Block& block);
+/// Rows [row, end) by the columns [column, last) of a product.
+struct ProductBlockAt {
+  std::int64_t row = 0, end = 0, column = 0, last = 0;
+};
+
+/// The rows of x in the form that products with matrices of one type read: as they are, rounded to bf16, or
+/// quantised. Several matrices multiply rows that were prepared once.
+class ProductRows {
+ public:
+  /// Of p.x, for matrices of the type of p.weight. Keeps p.x.
+  ProductRows(const PackedProducts& p, Executor& executor);
+  /// Rows of bf16, `stride` pairs from one to the next, which are still to be written.
+  ProductRows(std::int64_t rows, std::int64_t stride);
+  std::uint32_t* pairs() noexcept { return pairs_.get(); }
+  /// A block of a product of these rows. p.x is not read.
+  void multiply(const PackedProducts& p, const ProductBlockAt& at) const;
+
+ private:
+  const float* x_ = nullptr;
+  std::int64_t x_stride_ = 0;
+  std::unique_ptr<std::uint32_t[]> pairs_;
+  std::optional<QuantizedRows> quantized_;
+};
+
+/// Cuts products of the same rows, with matrices of one type, into blocks, which run on the executor if there
+/// is enough to do. `each` is called with the number of the product.
+void for_blocks(std::span<const PackedProducts> products, Executor& executor,
+                const std::function<void(std::size_t product, const ProductBlockAt& at)>& each);
+/// The same of products of one size, whose blocks at one place are computed together, and have at most
+/// `most_rows` rows.
+void for_blocks_of_all(std::span<const PackedProducts> products, Executor& executor,
+                       const std::function<void(const ProductBlockAt& at)>& each, std::int64_t most_rows);
 
 /// Each element of a product with an f32 matrix is one chain of fused multiply-adds. It begins with the bias
 /// and goes through the columns in order, on every instruction set that has them. For int8 and
 /// bf16 see WeightType.
 void packed_products(const PackedProducts& p, Executor& executor);
+/// The same of several matrices of one type and as many columns, by which the rows of the first are
+/// multiplied.
+void packed_products(std::span<const PackedProducts> products, Executor& executor);
 
 }  // namespace fovea::autograd

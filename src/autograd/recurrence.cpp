@@ -54,7 +54,12 @@ struct Saved {
   RecurrencePlan plan;
   KeptLists lists;
   Tensor output, denominator;  // of KeySum
+  Tensor states;               // what backward would compute again; empty: it does
 };
+
+// Saved states take up to this many times the bytes of queries, keys, values and outputs: 1 at 64 channels
+// and 2 at 128 for an additive write, a quarter or an eighth more for others.
+constexpr std::int64_t most_saved = 3;
 
 std::int64_t heads_of(const RecurrenceShape& shape, const RecurrenceSpec& spec, Layout layout) {
   if (layout == Layout::query_rows) return shape.num_query_heads;
@@ -137,6 +142,7 @@ void backward(const Saved& saved, const RecurrenceOperands& operands, const Tens
     }
   }
   if (d_state) loss.d_final_state = d_state;
+  if (saved.states) loss.saved_states = saved.states;
   recur_backward(saved.plan, inputs_of(saved, operands), loss, gradients);
   for (std::size_t n = 0; n < fields.size(); ++n) accumulate(operands.*fields[n].operand, made[n]);
 }
@@ -148,7 +154,7 @@ OutputAndState recurrence(const RecurrenceCall& call, const RecurrenceOperands& 
   const ProfileSpan span(label);
   const RecurrenceShape shape = shape_of(call, operands);
   const auto saved = std::make_shared<Saved>(
-      Saved{call.plan ? *call.plan : make_recurrence_plan(call.spec, shape), KeptLists(call.lists), {}, {}});
+      Saved{call.plan ? *call.plan : make_recurrence_plan(call.spec, shape), KeptLists(call.lists), {}, {}, {}});
   check_operands(*saved, operands);
   Tape* tape = nullptr;
   for (const Field& field : fields) {
@@ -169,7 +175,17 @@ OutputAndState recurrence(const RecurrenceCall& call, const RecurrenceOperands& 
     saved->denominator = Tensor(DType::f32, {batch, heads, len});
     outputs.denominator = saved->denominator;
   }
-  recur(saved->plan, inputs_of(*saved, operands), outputs);
+  const RecurrenceInputs inputs = inputs_of(*saved, operands);
+  if (tape) {
+    const std::int64_t size = saved_states_size(saved->plan, inputs),
+                       rows = operands.query.value().count() + operands.key.value().count() +
+                              operands.value.value().count() + output.count();
+    if (size > 0 && size <= most_saved * rows) {
+      saved->states = Tensor(DType::f32, {size});
+      outputs.saved_states = saved->states;
+    }
+  }
+  recur(saved->plan, inputs, outputs);
   return record_both(tape, output, state, [=](const Tensor& d_output, const Tensor& d_state) {
     backward(*saved, operands, d_output, d_state);
   });

@@ -38,7 +38,17 @@ void Tape::backward(const Var& loss) {
   }
   Tensor one(DType::f32, loss.shape());
   one.fill(1.0);
-  accumulate(loss, one);
+  backward(loss, one);
+}
+
+void Tape::backward(const Var& result, const Tensor& gradient) {
+  if (!result.recorded() || result.node()->tape != this)
+    throw InvalidArgument("Tape::backward", "result", "a value recorded on this tape",
+                          result.recorded() ? "one of another tape" : "a value that was not recorded");
+  if (!gradient || !(gradient.shape() == result.shape()))
+    throw InvalidArgument("Tape::backward", "gradient", to_string(result.shape()),
+                          gradient ? to_string(gradient.shape()) : "none");
+  accumulate(result, gradient);
   for (auto node = nodes_.rbegin(); node != nodes_.rend(); ++node) {
     if (node->backward && node->gradient) {
       std::optional<ProfileSpan> span;

@@ -82,32 +82,42 @@ RecurrenceRow measure_row(const RecurrenceBench& o, const NamedRecurrence& which
                                                     .key_dim = dim},
                                                    {.kernel = o.kernel});
   RecurrenceRow row{.name = which.name, .dim = dim};
-  row.forward = row.backward = row.forward_limit = row.backward_limit =
+  row.forward = row.saving = row.backward = row.again = row.forward_limit = row.backward_limit =
       std::numeric_limits<double>::infinity();
+  const std::int64_t saved_size = saved_states_size(plan, x.inputs());
+  const Tensor saved = saved_size > 0 ? Tensor(DType::f32, {saved_size}) : Tensor();
   const double flops = least_flops(which.spec, dim, dim);
   const Clock clock = o.threads == 1 ? Clock::cpu : Clock::wall;
   // In turns with the probes, so that other work of the machine slows all of them alike.
   for (std::int64_t turn = 0; turn <= o.repeat; ++turn) {
-    const auto run_forward = [&] {
-      recur(plan, x.inputs(), {.output = x.output, .denominator = x.denominator}, {.executor = &executor});
+    const auto run_forward = [&](const Tensor& states) {
+      recur(plan, x.inputs(), {.output = x.output, .denominator = x.denominator, .saved_states = states},
+            {.executor = &executor});
     };
-    const auto run_backward = [&] {
-      recur_backward(plan, x.inputs(),
-                     {.d_output = x.d_output, .output = x.output, .denominator = x.denominator},
-                     {.query = x.d_query,
-                      .key = x.d_key,
-                      .value = x.d_value,
-                      .log_decay = x.d_log_decay,
-                      .beta = x.d_beta,
-                      .a = x.d_a,
-                      .b = x.d_b},
-                     {.executor = &executor});
+    const auto run_backward = [&](const Tensor& states) {
+      recur_backward(
+          plan, x.inputs(),
+          {.d_output = x.d_output, .output = x.output, .denominator = x.denominator, .saved_states = states},
+          {.query = x.d_query,
+           .key = x.d_key,
+           .value = x.d_value,
+           .log_decay = x.d_log_decay,
+           .beta = x.d_beta,
+           .a = x.d_a,
+           .b = x.d_b},
+          {.executor = &executor});
     };
-    const double forward = best_seconds(1, run_forward, clock),
-                 backward = best_seconds(1, run_backward, clock);
+    const auto seconds = [&](const auto& run_with, const Tensor& states) {
+      return best_seconds(
+          1, [&] { run_with(states); }, clock);
+    };
+    const double forward = seconds(run_forward, {}), saving = seconds(run_forward, saved),
+                 backward = seconds(run_backward, saved), again = seconds(run_backward, {});
     if (turn == 0) continue;
     row.forward = std::min(row.forward, forward);
+    row.saving = std::min(row.saving, saving);
     row.backward = std::min(row.backward, backward);
+    row.again = std::min(row.again, again);
     row.forward_limit = std::min(row.forward_limit, limit_of(o, which.spec, dim, flops, 1));
     row.backward_limit = std::min(row.backward_limit, limit_of(o, which.spec, dim, 2 * flops, 2));
   }

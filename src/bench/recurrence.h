@@ -35,7 +35,9 @@ struct RecurrenceRow {
   std::string name;
   std::int64_t dim = 0;
   double forward = 0.0, forward_limit = 0.0;
+  double saving = 0.0;  ///< forward that saves states for backward; 0: not measured
   double backward = 0.0, backward_limit = 0.0;
+  double again = 0.0;  ///< backward that computes states again; 0: not measured
 };
 
 /// Seconds of one token through all layers. The limit is that of reading and writing every state once.

@@ -10,9 +10,11 @@ namespace fovea::cli {
 namespace {
 
 void print_row(const bench::RecurrenceRow& row) {
-  fmt::print("{:<20} {:>4} {:>9.2f} {:>6.1f} {:>9.2f} {:>6.1f} {:>8.2f}\n", row.name, row.dim,
+  fmt::print("{:<20} {:>4} {:>9.2f} {:>6.1f} {:>9.2f} {:>6.1f} {:>8.2f}", row.name, row.dim,
              1e3 * row.forward, 100.0 * row.forward_limit / row.forward, 1e3 * row.backward,
              100.0 * row.backward_limit / row.backward, row.backward / row.forward);
+  if (row.saving > 0.0) fmt::print(" {:>9.2f} {:>9.2f}", 1e3 * row.saving, 1e3 * row.again);
+  fmt::print("\n");
   std::fflush(stdout);
 }
 
@@ -53,8 +55,11 @@ void run(bench::RecurrenceBench bench) {
       "Recurrences in f32, batch {}, {} heads, {} tokens, {} threads. Times in ms; share of the limit in "
       "%.\n",
       bench.batch, bench.heads, bench.len, bench.threads);
-  fmt::print("{:<20} {:>4} {:>9} {:>6} {:>9} {:>6} {:>8}\n", "", "d", "forward", "share", "backward", "share",
-             "ratio");
+  fmt::print(
+      "Backward reads the states that forward saved; the last columns are forward that saves them, and "
+      "backward that computes them again.\n");
+  fmt::print("{:<20} {:>4} {:>9} {:>6} {:>9} {:>6} {:>8} {:>9} {:>9}\n", "", "d", "forward", "share",
+             "backward", "share", "ratio", "saving", "again");
   std::vector<bench::RecurrenceRow> rows;
   bench::measure_recurrences(bench, [&](const bench::RecurrenceRow& row) {
     print_row(row);

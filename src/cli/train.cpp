@@ -103,6 +103,7 @@ train::TrainOptions training_options(const Options& o) {
   t.adam = {.beta1 = 0.9, .beta2 = o.beta2, .epsilon = 1e-8, .clip_norm = o.clip};
   t.smoothing = static_cast<float>(o.smoothing);
   t.precision = autograd::parse_operands(o.precision);
+  t.activations = o.activations;
   t.max_updates = o.updates;
   t.max_epochs = o.epochs;
   t.max_minutes = o.minutes;
@@ -240,7 +241,7 @@ void refuse_unused(const CLI::App& command, const Options& o) {
     }
   } else {
     refuse("--model rnn", {"--dim", "--dim-ffn", "--heads", "--layers", "--norm", "--positions",
-                           "--attention-dropout", "--mixers", "--encoder-mixers"});
+                           "--attention-dropout", "--mixers", "--encoder-mixers", "--recompute-activations"});
     if (o.attention == "none") refuse("--attention none", {"--query", "--values"});
   }
   if (!o.corpus.empty()) {
@@ -380,6 +381,10 @@ void register_train(CLI::App& app) {
           "--precision", o->precision,
           "of the operands of products; bf16: faster on CPUs with AVX512_BF16, all that is kept stays f32")
       ->check(CLI::IsMember({"f32", "bf16"}));
+  command->add_flag_callback(
+      "--recompute-activations", [o] { o->activations = nn::Activations::recomputed; },
+      "of Transformers: keep the blocks' inputs alone, and compute the rest again in backward; less memory, "
+      "more time, the same weights");
   command->add_option("--label-smoothing", o->smoothing)->check(finite())->check(CLI::Range(0.0, 0.9));
   command->add_option("--clip-norm", o->clip, "0: off")->check(finite())->check(CLI::NonNegativeNumber);
   command->add_option("--max-updates", o->updates, "0: no limit")->check(CLI::NonNegativeNumber);
@@ -409,7 +414,7 @@ void register_train(CLI::App& app) {
       "go on where the training in --output stopped. Its training.json is compared with the options: data, "
       "model, --seed, --mini-batch-words, learning rate and schedule, --beta2, --clip-norm, "
       "--label-smoothing, --precision and --early-stopping-metric must be the same, else an error names "
-      "them; for limits, "
+      "them; for limits, --recompute-activations, "
       "--early-stopping, --valid-freq, --save-freq and --average the command line wins. The tokenizer is "
       "the one in --output, and --vocab-size is not looked at");
   command->callback([o, command] {

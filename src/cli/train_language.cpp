@@ -65,6 +65,7 @@ train::LanguageOptions options_of(const TrainCommand& o) {
       .adam = {.beta1 = 0.9, .beta2 = o.beta2, .epsilon = 1e-8, .clip_norm = o.clip},
       .smoothing = o.smoothing_given ? static_cast<float>(o.smoothing) : 0.0f,
       .precision = autograd::parse_operands(o.precision),
+      .activations = o.activations,
       .max_updates = o.updates,
       .max_minutes = o.minutes,
       .validate_every = o.validate_every > 0 ? o.validate_every : 200,

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "fovea/models/language_model.h"
+#include "fovea/nn/module.h"
 #include "fovea/nn/optimizer.h"
 #include "fovea/text/tokenizer.h"
 
@@ -22,6 +23,7 @@ struct TrainCommand {
   std::int64_t embedding = 256, hidden = 256, dim = 128, feed_forward = 256, heads = 4, layers = 4;
   double dropout = 0.1, attention_dropout = 0.0;
   std::string schedule = "inverse-square-root", metric = "bleu", precision = "f32";
+  nn::Activations activations = nn::Activations::kept;
   double rate = 0.001, beta2 = 0.98, smoothing = 0.1, clip = 0.0, minutes = 0.0;
   std::int64_t warmup = 1000, updates = 0, epochs = 0, batch_words = 4096, validate_every = 0,
                save_every = 500;

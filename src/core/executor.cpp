@@ -138,10 +138,13 @@ class Team {
     drain(0);
     static constexpr ProfileLabel label{"waiting for other threads", ProfilePart::waiting};
     const ProfileSpan span(label);
-    const auto done = [this] { return running_.load(std::memory_order_acquire) == 0; };
-    if (spins_) holds_soon(done);
-    std::unique_lock lock(mutex_);
-    done_.wait(lock, done);
+    const auto done = [this] { return running_.load() == 0; };
+    if (!spins_ || !holds_soon(done)) {
+      std::unique_lock lock(mutex_);
+      caller_sleeps_.store(true);
+      done_.wait(lock, done);
+      caller_sleeps_.store(false, std::memory_order_relaxed);
+    }
     body_ = nullptr;
     if (failure_) std::rethrow_exception(std::exchange(failure_, nullptr));
   }
@@ -189,8 +192,12 @@ class Team {
       if (stopping_.load(std::memory_order_relaxed)) return;
       seen = generation_.load(std::memory_order_acquire);
       drain(worker);
-      const std::lock_guard lock(mutex_);
-      if (running_.fetch_sub(1, std::memory_order_release) == 1) done_.notify_one();
+      // A caller that still spins meets no lock here. Both sides are sequentially consistent: either this
+      // worker sees that the caller sleeps, or the caller sees that nobody runs.
+      if (running_.fetch_sub(1) == 1 && caller_sleeps_.load()) {
+        const std::lock_guard lock(mutex_);
+        done_.notify_one();
+      }
     }
   }
 
@@ -219,6 +226,7 @@ class Team {
   std::int64_t count_ = 0;
   std::atomic<std::uint64_t> generation_{0};
   std::atomic<int> running_{0};
+  std::atomic<bool> caller_sleeps_{false};
   std::atomic<bool> stopping_{false};
   bool spins_ = false;  // with more threads than cores, a spinning thread would keep another from working
   std::exception_ptr failure_;

@@ -269,12 +269,42 @@ std::int64_t end_of(std::span<const std::int64_t> first, std::int64_t rows) {
 
 }  // namespace
 
-Var MultiHeadAttention::projected_queries(Context& context, const Var& x) const {
-  return normalized_heads(context, query_norm_, query_(context, x), options_.num_query_heads);
+MultiHeadAttention::Projected MultiHeadAttention::projected(
+    Context& context, const Var& rows, std::initializer_list<const Linear*> layers) const {
+  std::vector<autograd::LinearWeights> weights;
+  for (const Linear* layer : layers) weights.push_back(layer->weights(context));
+  std::vector<Var> made = autograd::linears(rows, weights, context.products);
+  Projected result;
+  std::size_t n = 0;
+  for (const Linear* layer : layers) {
+    Var& one = made[n++];
+    if (layer == &query_)
+      result.queries = normalized_heads(context, query_norm_, one, options_.num_query_heads);
+    else if (layer == &key_)
+      result.keys = normalized_heads(context, key_norm_, one, options_.num_kv_heads);
+    else
+      result.values = one;
+  }
+  return result;
 }
 
-Var MultiHeadAttention::projected_keys(Context& context, const Var& memory) const {
-  return normalized_heads(context, key_norm_, key_(context, memory), options_.num_kv_heads);
+MultiHeadAttention::Projected MultiHeadAttention::projected(Context& context, const Var& x,
+                                                            const Var& key_rows,
+                                                            const Var& value_rows) const {
+  const auto same = [](const Var& a, const Var& b) {
+    return a.value().raw() == b.value().raw() && a.shape() == b.shape();
+  };
+  const bool keys = reads_keys(options_.spec), one = same(key_rows, value_rows);
+  // A tape keeps the order of single layers, on which the bits of its gradients depend.
+  if (!context.training() && keys && one && same(x, key_rows))
+    return projected(context, x, {&query_, &key_, &value_});
+  Projected result = projected(context, x, {&query_});
+  if (!context.training() && keys && one) {
+    const Projected memory = projected(context, key_rows, {&key_, &value_});
+    return {result.queries, memory.keys, memory.values};
+  }
+  if (keys) result.keys = projected(context, key_rows, {&key_}).keys;
+  return result;
 }
 
 Var MultiHeadAttention::finished(Context& context, const Var& x, const Var& attended) const {
@@ -331,8 +361,7 @@ Var MultiHeadAttention::operator()(Context& context, const Var& x, const Var& me
 // Keys are made of `key_rows`, values of `value_rows`.
 Var MultiHeadAttention::attend_rows(Context& context, const Var& x, const Var& key_rows,
                                     const Var& value_rows, const Call& call) const {
-  Var q = projected_queries(context, x);
-  Var k = reads_keys(options_.spec) ? projected_keys(context, key_rows) : Var();
+  auto [q, k, v] = projected(context, x, key_rows, value_rows);
   if (call.keys) *call.keys = k.value();
   if (options_.rope) {
     q = rotated_queries(q, call, keys_of_entries(call, key_rows));
@@ -343,9 +372,8 @@ Var MultiHeadAttention::attend_rows(Context& context, const Var& x, const Var& k
                                  longest_entry(call.query_starts), longest_entry(call.key_starts))
                       : shape_of(q.size(0), q.size(1), key_rows.size(1));
   const autograd::Operands operands = autograd::attention_operands(context.tape, shape);
-  return finished(
-      context, x,
-      autograd::attention(engine_call(context, call, shape, operands), q, k, value_(context, value_rows)));
+  if (v.empty()) v = value_(context, value_rows);
+  return finished(context, x, autograd::attention(engine_call(context, call, shape, operands), q, k, v));
 }
 
 CacheLayer MultiHeadAttention::cache_layer(const CacheStore& store) const {
@@ -357,13 +385,16 @@ CacheLayer MultiHeadAttention::cache_layer(const CacheStore& store) const {
 }
 
 void MultiHeadAttention::append(Context& context, const Var& memory, const CacheEntries& to,
-                                std::span<const std::int64_t> starts) const {
+                                std::span<const std::int64_t> starts, Var* queries) const {
   const auto entries = static_cast<std::int64_t>(to.sequences.size());
   const std::int64_t held = starts.empty() ? memory.size(0) : std::ssize(starts) - 1;
   if (entries != held)
     throw InvalidArgument("MultiHeadAttention::append", "to.sequences",
                           std::to_string(held) + ", one for each entry", std::to_string(entries));
-  Var keys = projected_keys(context, memory);
+  const Projected made = queries ? projected(context, memory, {&query_, &key_, &value_})
+                                 : projected(context, memory, {&key_, &value_});
+  if (queries) *queries = made.queries;
+  Var keys = made.keys;
   if (options_.rope) {
     std::vector<std::int64_t> first;
     for (const Sequence* sequence : to.sequences)
@@ -373,7 +404,7 @@ void MultiHeadAttention::append(Context& context, const Var& memory, const Cache
     keys = starts.empty() ? autograd::rotate(keys, table, options_.num_kv_heads, first)
                           : autograd::rotate_packed(keys, table, options_.num_kv_heads, starts, first);
   }
-  const Tensor k = keys.value(), v = value_(context, memory).value();
+  const Tensor k = keys.value(), v = made.values.value();
   const auto rows_of = [&](const Tensor& rows, std::size_t entry, std::int64_t dim) {
     const std::int64_t width = options_.num_kv_heads * dim, length = rows.size(1);
     const std::int64_t first = starts.empty() ? static_cast<std::int64_t>(entry) * length : starts[entry];
@@ -405,7 +436,7 @@ Var MultiHeadAttention::attend_cached(Context& context, const Var& x, std::span<
                                       const Call& call) const {
   std::int64_t longest = 1;
   for (const KeyValueView& view : keys) longest = std::max(longest, view.length);
-  Var q = projected_queries(context, x);
+  Var q = call.queries.empty() ? projected(context, x, {&query_}).queries : call.queries;
   if (options_.rope) {
     std::vector<std::int64_t> lengths;
     for (const KeyValueView& view : keys) lengths.push_back(view.length);

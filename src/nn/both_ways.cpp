@@ -74,14 +74,14 @@ Var BothWays::operator()(const RecurrentMixer& mixer, const RecurrentMixer* back
   Tensor* decays = call_.log_decays ? call_.log_decays(layer) : nullptr;
   const Var right =
       mixer(context_, rows,
-            {.starts = call_.starts, .weights = weights, .log_decays = decays, .first_value = &first_value_});
+            {.starts = call_.starts, .weights = weights, .log_decays = decays, .first_value = &first_value});
   if (!back) return right;
   Tensor weights_back, decays_back;
   const Var left = (*back)(context_, reversed(rows),
                            {.starts = call_.starts,
                             .weights = weights ? &weights_back : nullptr,
                             .log_decays = decays ? &decays_back : nullptr,
-                            .first_value = &first_value_back_});
+                            .first_value = &first_value_back});
   if (weights) add_reversed(weights_back, *weights);
   if (decays && *decays) {
     const Var both[] = {Var(*decays), Var(decays_back)};

@@ -16,6 +16,9 @@ class BothWays {
   /// What the recurrences of layer number `layer` make of its rows. `back` is null where it has none.
   Var operator()(const RecurrentMixer& mixer, const RecurrentMixer* back, std::size_t layer, const Var& rows);
 
+  /// Of RWKV-7: the values of the first layer in each direction, which later layers read. Empty before it.
+  Var first_value, first_value_back;
+
  private:
   const std::vector<std::int64_t>& order();
   Var reversed(const Var& rows);
@@ -25,7 +28,6 @@ class BothWays {
   const Var& x_;
   const TransformerStack::Call& call_;
   std::vector<std::int64_t> order_;
-  Var first_value_, first_value_back_;  // of RWKV-7
 };
 
 }  // namespace fovea::nn

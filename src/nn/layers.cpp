@@ -13,9 +13,14 @@ Linear::Linear(ParameterSet& set, const std::string& name, std::int64_t in, std:
   weight->multiplies_rows = true;
 }
 
-Var Linear::operator()(Context& context, const Var& x) const {
+autograd::LinearWeights Linear::weights(Context& context) const {
   if (!weight) throw InvalidArgument("Linear", "weight", "a layer made with its sizes", "one made without");
-  return autograd::linear(x, context.use(*weight), bias ? context.use(*bias) : Var(), context.products);
+  return {context.use(*weight), bias ? context.use(*bias) : Var()};
+}
+
+Var Linear::operator()(Context& context, const Var& x) const {
+  const auto [matrix, added] = weights(context);
+  return autograd::linear(x, matrix, added, context.products);
 }
 
 Norm::Norm(ParameterSet& set, const std::string& name, std::int64_t dim, const NormSpec& norm)

@@ -10,8 +10,6 @@
 
 #include "core/starts.h"
 #include "fovea/attention/masks.h"
-#include "nn/both_ways.h"
-#include "nn/rows_left.h"
 #include "nn/transformer_run.h"
 
 namespace fovea::nn {
@@ -31,9 +29,9 @@ FeedForward::FeedForward(ParameterSet& set, const std::string& name, std::int64_
 }
 
 Var FeedForward::operator()(Context& context, const Var& x) const {
-  const Var inner = first(context, x);
-  return second(context, gate.weight ? autograd::gated(activation, gate(context, x), inner)
-                                     : autograd::activate(activation, inner));
+  autograd::FeedForwardWeights weights{.first = first.weights(context), .second = second.weights(context)};
+  if (gate.weight) weights.gate = gate.weights(context);
+  return autograd::feed_forward(x, weights, activation, context.products);
 }
 
 const char* mixer_name(const Mixer& mixer) {
@@ -304,46 +302,6 @@ Var TransformerStack::enter_at(Context& context, const Var& x,
   }
   if (embedding_norm_) rows = (*embedding_norm_)(context, rows);
   return context.dropout(rows, spec_.dropout);
-}
-
-Var TransformerStack::operator()(Context& context, const Var& x, const Call& call) const {
-  if (reads_memory() && call.memory.empty())
-    throw InvalidArgument("TransformerStack", "memory", "[B, M, dim]", "none");
-  RowsLeft left(call.lengths);
-  if (merges_rows()) RowsLeft::check(call);
-  BothWays recurrences(context, x, call);
-  const Var y = run(
-      context, x,
-      [&](const Layer& layer, std::size_t i, const Var& y) {
-        check_mask(layer, call.mask);
-        if (layer.recurrent) return recurrences(*layer.recurrent, layer.back ? &*layer.back : nullptr, i, y);
-        if (layer.blocks)
-          return (*layer.blocks)(context, y, {.starts = call.starts, .weights = weights_of(call, "self", i)});
-        return (*layer.self)(context, y, y,
-                             {.mask = call.mask,
-                              .key_lengths = left.lengths(),
-                              .query_starts = call.starts,
-                              .key_starts = call.starts,
-                              .weights = weights_of(call, "self", i),
-                              .keys = layer.merging ? left.keys() : nullptr,
-                              .key_log_sizes = left.log_sizes(),
-                              .arguments = arguments_of(call, "self", i, y),
-                              .advantage = advantage_of(call, "self", i)});
-      },
-      [&](const Layer& layer, std::size_t i, const Var& y) {
-        return (*layer.memory)(context, y, call.memory,
-                               {.mask = call.memory_mask,
-                                .key_lengths = call.memory_lengths,
-                                .query_starts = call.starts,
-                                .key_starts = call.memory_starts,
-                                .weights = weights_of(call, "memory", i),
-                                .arguments = arguments_of(call, "memory", i, y),
-                                .advantage = advantage_of(call, "memory", i)});
-      },
-      [&](const Layer& layer, const Var& rows) {
-        return left.merge(rows, *layer.merging, layer.self->options().num_kv_heads);
-      });
-  return left.spread(y);
 }
 
 AttentionPooling::AttentionPooling(ParameterSet& set, const std::string& name, std::int64_t dim,

@@ -187,32 +187,35 @@ Var TransformerStack::read(Context& context, const Var& x, const Sequences& to, 
   }
   std::vector<KeyValueView> views(to.entries.size());
   Var first_value;  // of RWKV-7
-  const Var y = run(
-      context, x,
-      [&](const Layer& layer, std::size_t i, const Var& rows) {
-        const auto number = static_cast<std::int64_t>(i);
-        check_mask(layer, call.mask);
-        if (layer.recurrent)
-          return read_recurrent(context, layer, number, rows, to,
-                                {.starts = to.starts, .first = first, .first_value = &first_value});
-        if (layer.blocks)
-          return layer.blocks->extend(context, rows,
-                                      {.cache = to.cache,
-                                       .finished = number,
-                                       .open = open_layer(i),
-                                       .sequences = to.entries,
-                                       .starts = to.starts});
-        layer.self->append(context, rows, {to.cache, number, to.entries}, to.starts);
-        for (std::size_t e = 0; e < views.size(); ++e) views[e] = to.cache.view(number, *to.entries[e]);
-        return layer.self->attend_cached(context, rows, views,
-                                         {.mask = call.mask,
-                                          .key_lengths = call.lengths,
-                                          .query_offsets = first,
-                                          .query_starts = to.starts,
-                                          .weights = weights_of(call, "self", i),
-                                          .arguments = arguments_of(call, "self", i, rows)});
-      },
-      memory, [](const Layer&, const Var& rows) { return rows; });
+  const auto self = [&](const Layer& layer, std::size_t i, const Var& rows) {
+    const auto number = static_cast<std::int64_t>(i);
+    check_mask(layer, call.mask);
+    if (layer.recurrent)
+      return read_recurrent(context, layer, number, rows, to,
+                            {.starts = to.starts, .first = first, .first_value = &first_value});
+    if (layer.blocks)
+      return layer.blocks->extend(context, rows,
+                                  {.cache = to.cache,
+                                   .finished = number,
+                                   .open = open_layer(i),
+                                   .sequences = to.entries,
+                                   .starts = to.starts});
+    Var queries;
+    layer.self->append(context, rows, {to.cache, number, to.entries}, to.starts, &queries);
+    for (std::size_t e = 0; e < views.size(); ++e) views[e] = to.cache.view(number, *to.entries[e]);
+    return layer.self->attend_cached(context, rows, views,
+                                     {.mask = call.mask,
+                                      .key_lengths = call.lengths,
+                                      .query_offsets = first,
+                                      .query_starts = to.starts,
+                                      .weights = weights_of(call, "self", i),
+                                      .arguments = arguments_of(call, "self", i, rows),
+                                      .queries = queries});
+  };
+  const auto no_merging = [](const Layer&, const Var& rows) { return rows; };
+  Var y = x;
+  for (std::size_t i = 0; i < layers_.size(); ++i) y = run(context, i, y, self, memory, no_merging);
+  y = leave(context, y);
   views.clear();  // a view that is held would make commit's pages look shared
   for (std::size_t e = 0; e < to.entries.size(); ++e)
     to.cache.commit(*to.entries[e], to.ids.empty() ? std::span<const std::int32_t>() : to.ids[e]);
@@ -233,7 +236,7 @@ Var TransformerStack::extend(Context& context, const Var& x, Cache& cache, const
     throw InvalidArgument("TransformerStack::extend", "cache",
                           "one made by start, of " + std::to_string(layers_.size()) + " layers",
                           std::to_string(cache.blocks_) + " layers");
-  if (layers_.empty()) return norm_ ? (*norm_)(context, x) : x;
+  if (layers_.empty()) return leave(context, x);
   std::vector<Sequence> fresh;  // the batch of the first rows says how many there are
   std::vector<std::size_t> reads = cache.reads_;
   if (cache.sequences_.empty()) {

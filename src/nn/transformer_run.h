@@ -28,20 +28,23 @@ Var TransformerStack::residual(Context& context, const Branch& branch, float dro
   return add(x, dropped(sublayer(x)));
 }
 
+// Block number i.
 template <class Self, class Memory, class Merge>
-Var TransformerStack::run(Context& context, Var x, Self&& self, Memory&& memory, Merge&& merge) const {
-  for (std::size_t i = 0; i < layers_.size(); ++i) {
-    const Layer& layer = layers_[i];
-    x = residual(context, layer.self_branch, layer.dropout, x,
-                 [&](const Var& y) { return self(layer, i, y); });
-    if (layer.merging) x = merge(layer, x);
-    if (layer.memory)
-      x = residual(context, layer.memory_branch, layer.dropout, x,
-                   [&](const Var& y) { return memory(layer, i, y); });
-    if (!layer.feed_forward.empty())
-      x = residual(context, layer.final_branch, layer.dropout, x,
-                   [&](const Var& y) { return layer.feed_forward(context, y); });
-  }
+Var TransformerStack::run(Context& context, std::size_t i, Var x, Self&& self, Memory&& memory,
+                          Merge&& merge) const {
+  const Layer& layer = layers_[i];
+  x = residual(context, layer.self_branch, layer.dropout, x, [&](const Var& y) { return self(layer, i, y); });
+  if (layer.merging) x = merge(layer, x);
+  if (layer.memory)
+    x = residual(context, layer.memory_branch, layer.dropout, x,
+                 [&](const Var& y) { return memory(layer, i, y); });
+  if (!layer.feed_forward.empty())
+    x = residual(context, layer.final_branch, layer.dropout, x,
+                 [&](const Var& y) { return layer.feed_forward(context, y); });
+  return x;
+}
+
+inline Var TransformerStack::leave(Context& context, const Var& x) const {
   return norm_ ? (*norm_)(context, x) : x;
 }
 

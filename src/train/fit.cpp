@@ -21,7 +21,8 @@ FitStep fit(nn::ParameterSet& parameters, const FitOptions& options, const LossF
     // Seeds of neighbouring trainings must not share the dropout of neighbouring updates: 2^32 updates a
     // seed.
     nn::Context context{.tape = &tape,
-                        .dropout_seed = (options.seed << 32) + static_cast<std::uint64_t>(update)};
+                        .dropout_seed = (options.seed << 32) + static_cast<std::uint64_t>(update),
+                        .activations = options.activations};
     const nn::Var value = loss(context, update);
     step.update = update;
     step.loss = *value.value().data<float>();

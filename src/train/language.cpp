@@ -46,6 +46,7 @@ TrainOptions as_train_options(const LanguageOptions& o) {
                        .adam = o.adam,
                        .smoothing = o.smoothing,
                        .precision = o.precision,
+                       .activations = o.activations,
                        .max_updates = o.max_updates,
                        .max_minutes = o.max_minutes,
                        .validate_every = o.validate_every,

@@ -96,7 +96,9 @@ void Loop::between() const {
 void Loop::update(const Update& one) {
   const double begin = now();
   autograd::Tape tape(options().precision);
-  nn::Context context{&tape, dropout_seed(options().seed, state_.update), 0};
+  nn::Context context{.tape = &tape,
+                      .dropout_seed = dropout_seed(options().seed, state_.update),
+                      .activations = options().activations};
   autograd::CrossEntropyStats stats;
   tape.backward(one.loss(context, &stats));
   ++state_.update;

@@ -20,13 +20,15 @@ namespace {
 
 Tensor product(const Tensor& x, const PackedMatrix& weight, const Tensor& bias, bool dot) {
   Tensor y(DType::f32, {x.size(0), weight.out()});
-  bf16_products({.x = x.data<float>(),
-                 .weight = &weight,
-                 .bias = bias.data<float>(),
-                 .y = y.data<float>(),
-                 .rows = x.size(0),
-                 .x_stride = x.size(1)},
-                default_executor(), dot);
+  const PackedProducts p{.x = x.data<float>(),
+                         .weight = &weight,
+                         .bias = bias.data<float>(),
+                         .y = y.data<float>(),
+                         .rows = x.size(0),
+                         .x_stride = x.size(1)};
+  const auto pairs = bf16_rows(p, default_executor(), dot);
+  for_blocks({&p, 1}, default_executor(),
+             [&](std::size_t, const ProductBlockAt& at) { bf16_block(p, pairs.get(), at, dot); });
   return y;
 }
 

@@ -32,13 +32,15 @@ Quantized quantized(const float* row, std::int64_t count) {
 
 Tensor product(const Tensor& x, const PackedMatrix& weight, const Tensor& bias, bool vnni) {
   Tensor y(DType::f32, {x.size(0), weight.out()});
-  int8_products({.x = x.data<float>(),
-                 .weight = &weight,
-                 .bias = bias.data<float>(),
-                 .y = y.data<float>(),
-                 .rows = x.size(0),
-                 .x_stride = x.size(1)},
-                default_executor(), vnni);
+  const PackedProducts p{.x = x.data<float>(),
+                         .weight = &weight,
+                         .bias = bias.data<float>(),
+                         .y = y.data<float>(),
+                         .rows = x.size(0),
+                         .x_stride = x.size(1)};
+  const QuantizedRows rows = int8_rows(p, default_executor(), vnni);
+  for_blocks({&p, 1}, default_executor(),
+             [&](std::size_t, const ProductBlockAt& at) { int8_block(p, rows, at, vnni); });
   return y;
 }
 

@@ -229,8 +229,11 @@ TEST(ConfigText, MutationsAreRefusedWhereAnotherParserRefusesThem) {
     ++(what.empty() ? accepted : refused);
     if (what.empty()) {
       EXPECT_TRUE(theirs.is_object()) << text;
-    } else if (theirs.is_object()) {  // valid JSON is refused only by rules of our own
-      EXPECT_TRUE(what.find("two values of") != std::string::npos || what.find("nest") != std::string::npos)
+    } else if (theirs.is_object()) {
+      // Valid JSON is refused only by rules of our own. The other parser takes a zero byte for the end of the
+      // text, which 10^7 inputs meet.
+      EXPECT_TRUE(what.find("two values of") != std::string::npos || what.find("nest") != std::string::npos ||
+                  what.find("expected the end of the text, got byte 0x00") != std::string::npos)
           << what << "\n"
           << text;
     }

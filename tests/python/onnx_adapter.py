@@ -124,6 +124,27 @@ def linear_attention(
     return out, state.astype(query.dtype if past_state is None else past_state.dtype)
 
 
+def causal_conv(
+    x: Any, weight: Any, bias: Any = None, past_state: Any = None, *, activation: bytes = b"none"
+) -> tuple[Any, Any]:
+    """(output, present_state). Channels come before tokens there, also in the states."""
+
+    def turned(a: Any) -> Any:
+        return None if a is None else np.ascontiguousarray(a.transpose(0, 2, 1))
+
+    width = weight.shape[2]
+    if width == 1:  # fovea has at least two taps: the one before the token is 0, and nothing is carried
+        weight = np.concatenate([np.zeros_like(weight), weight], axis=2)
+        past_state = None
+    wide = np.float64 if x.dtype == np.float64 else np.float32  # fovea keeps states in the type of its arithmetic
+    past = None if past_state is None else turned(past_state).astype(wide)
+    name = {b"none": None, b"silu": "silu", b"swish": "silu"}[activation]
+    y, state = fovea.causal_conv(
+        turned(x), weight[:, 0, :], bias, activation=name, initial_state=past, return_state=True
+    )
+    return turned(y), turned(state)[:, :, : width - 1].astype(x.dtype)
+
+
 def _heads(x: Any, heads: int) -> Any:
     return x.reshape(x.shape[0], x.shape[1], heads, -1).transpose(0, 2, 1, 3)
 

@@ -1,4 +1,5 @@
-"""The published node cases of ONNX's operators Attention, RotaryEmbedding and LinearAttention, through onnx_adapter."""
+"""The published node cases of ONNX's operators Attention, RotaryEmbedding, LinearAttention and CausalConvWithState,
+through onnx_adapter."""
 
 from __future__ import annotations
 
@@ -22,7 +23,12 @@ def _cases(operator: str) -> list[Any]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         from onnx.backend.test.case import node
-        from onnx.backend.test.case.node import attention, linear_attention, rotaryembedding  # noqa: F401
+        from onnx.backend.test.case.node import (  # noqa: F401
+            attention,
+            causal_conv_with_state,
+            linear_attention,
+            rotaryembedding,
+        )
     found = [case for case in node._NodeTestCases if case.model.graph.node[0].op_type == operator]
     return [case for case in found if "_expanded" not in case.name and len(case.model.graph.node) == 1]
 
@@ -30,6 +36,7 @@ def _cases(operator: str) -> list[Any]:
 CASES = _cases("Attention")
 ROTARY = _cases("RotaryEmbedding")
 LINEAR = _cases("LinearAttention")
+CONV = _cases("CausalConvWithState")
 
 
 def test_cases_of_both_opsets_are_there() -> None:
@@ -85,14 +92,19 @@ def test_all_cases_of_linear_attention_are_there() -> None:
     assert len(LINEAR) >= 14 and {case.model.opset_import[0].version for case in LINEAR} == {27}
 
 
-@pytest.mark.parametrize("case", LINEAR, ids=lambda case: case.name)
-def test_linear_attention(case: Any) -> None:
+def test_all_cases_of_causal_conv_are_there() -> None:
+    assert len(CONV) >= 7 and {case.model.opset_import[0].version for case in CONV} == {27}
+
+
+@pytest.mark.parametrize("case", LINEAR + CONV, ids=lambda case: case.name)
+def test_cases_with_a_state(case: Any) -> None:
     node = case.model.graph.node[0]
+    run = onnx_adapter.linear_attention if case in LINEAR else onnx_adapter.causal_conv
     attributes = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
     for inputs, outputs in case.data_sets:
         given = iter(inputs)
         arguments = [_array(next(given)) if name else None for name in node.input]
-        for got, wanted in zip(onnx_adapter.linear_attention(*arguments, **attributes), map(_array, outputs)):
+        for got, wanted in zip(run(*arguments, **attributes), map(_array, outputs)):
             assert got.shape == wanted.shape and got.dtype == wanted.dtype
             # Both round f32 to 16 bits once, and may fall on either side.
             half = wanted.dtype == np.float16

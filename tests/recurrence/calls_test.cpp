@@ -50,6 +50,54 @@ std::string refused(const std::function<void(Call&)>& spoil) {
   return refused(call);
 }
 
+// The argument that recur_backward refuses; "" where it does not.
+std::string refused_backward(const Call& call, const ConstTensorView& saved_states) {
+  const Tensor d_key = unwritten(DType::f32, {2, 1, 9, 6});
+  try {
+    recur_backward(call.plan, call.inputs,
+                   {.d_final_state = call.data.d_final_state, .saved_states = saved_states}, {.key = d_key});
+  } catch (const InvalidArgument& error) {
+    EXPECT_TRUE(std::isnan(element(d_key, 0)));
+    return error.argument();
+  }
+  return "";
+}
+
+TEST(RecurrenceCalls, RefuseSavedStatesThatDoNotFit) {
+  Call call;
+  const std::int64_t size = saved_states_size(call.plan, call.inputs);
+  if (size == 0) GTEST_SKIP() << "the kernel saves none";
+  const Tensor saved(DType::f32, {size}), longer(DType::f32, {size + 16});
+  const auto refused_for = [&](const TensorView& states) {
+    call.outputs.saved_states = states;
+    return refused(call);
+  };
+  EXPECT_EQ(refused_for(longer), "saved_states");
+  EXPECT_EQ(refused_for(Tensor(DType::f64, {size})), "saved_states");
+  EXPECT_EQ(refused_for(longer.view().slice(0, 1, size)), "saved_states");  // not at 64 bytes
+  EXPECT_EQ(refused_for(saved), "");
+  EXPECT_EQ(refused_backward(call, saved), "");
+  EXPECT_EQ(refused_backward(call, longer), "saved_states");
+  // As many elements, by another spec.
+  Call other;
+  other.c.spec.write = DiagonalPlusLowRankWrite{};
+  const RecurrencePlan plan = make_recurrence_plan(other.c.spec, other.c.plan_shape());
+  const RecurrenceData data(other.c);
+  const Tensor state(DType::f32, {2, 2, 6, 5}), foreign(DType::f32, {size});
+  recur(plan, data.views(), {.final_state = state, .saved_states = foreign});
+  EXPECT_EQ(refused_backward(call, foreign), "saved_states");
+}
+
+TEST(RecurrenceCalls, SaveNothingTokenByToken) {
+  Call call;
+  const RecurrencePlan step = make_recurrence_plan(call.c.spec, call.c.plan_shape(), {.kernel = "reference"});
+  EXPECT_EQ(saved_states_size(step, call.inputs), 0);
+  call.plan = step;
+  const Tensor some(DType::f32, {16});
+  call.outputs.saved_states = some;
+  EXPECT_EQ(refused(call), "saved_states");
+}
+
 TEST(RecurrenceCalls, TakeWhatFits) {
   EXPECT_EQ(refused([](Call&) {}), "");
   EXPECT_EQ(refused([](Call& call) { call.outputs.output = {}; }), "");

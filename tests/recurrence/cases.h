@@ -217,6 +217,7 @@ struct RecurrenceData {
 struct RecurrenceRun {
   PlacedTensor output;
   Tensor final_state, denominator;
+  Tensor saved_states;  ///< where the run saves
   RecurrenceTensors gradients;
 
   /// Everything that was written, in the order of the caller's elements.
@@ -261,6 +262,7 @@ inline void run_forward(const RecurrencePlan& plan, const RecurrenceCase& c, con
     run.denominator = unwritten(c.wide_dtype(), {c.entries(), s.num_output_heads(), c.len()});
     outputs.denominator = run.denominator;
   }
+  if (run.saved_states) outputs.saved_states = run.saved_states;
   UnwrittenWorkspace workspace(workspace_bytes(plan, threads_of(executor)));
   recur(plan, data.views(), outputs, {.executor = executor, .workspace = workspace.bytes()});
 }
@@ -279,7 +281,8 @@ inline void run_backward(const RecurrencePlan& plan, const RecurrenceCase& c, co
                  {.d_output = d_output,
                   .d_final_state = c.has_state ? ConstTensorView(data.d_final_state) : ConstTensorView(),
                   .output = run.output.view,
-                  .denominator = run.denominator ? ConstTensorView(run.denominator) : ConstTensorView()},
+                  .denominator = run.denominator ? ConstTensorView(run.denominator) : ConstTensorView(),
+                  .saved_states = run.saved_states ? ConstTensorView(run.saved_states) : ConstTensorView()},
                  {.query = g.query.written,
                   .key = g.key.written,
                   .value = g.value.written,
@@ -294,12 +297,16 @@ inline void run_backward(const RecurrencePlan& plan, const RecurrenceCase& c, co
                  {.executor = executor, .workspace = workspace.bytes()});
 }
 
+enum class States : std::uint8_t { computed_again, saved };
+
 /// Forward and backward. The loss is ⟨output, d_output⟩, and with states + ⟨final_state, d_final_state⟩.
 inline RecurrenceRun run_case(const RecurrenceCase& c, const RecurrenceData& data, const std::string& kernel,
-                              Executor* executor = nullptr) {
+                              Executor* executor = nullptr, States states = States::computed_again) {
   const RecurrencePlan plan =
       make_recurrence_plan(c.spec, c.plan_shape(), {.dtype = c.dtype, .kernel = kernel});
   RecurrenceRun run;
+  if (states == States::saved)
+    run.saved_states = unwritten(c.wide_dtype(), {saved_states_size(plan, data.views())});
   run_forward(plan, c, data, run, executor);
   run_backward(plan, c, data, data.d_output.view, run, executor);
   return run;

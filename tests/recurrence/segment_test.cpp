@@ -1,5 +1,7 @@
 // Maps of states: a stretch of tokens, summarised, composed and applied.
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "fovea/plan/recurrence_segment.h"
 #include "recurrence/kernels.h"
@@ -140,6 +142,57 @@ TEST_P(RecurrenceSegments, PiecesGiveTheSameBitsForEveryThreadCount) {
                     {.executor = &executor});
     return std::vector<Tensor>{output, state};
   });
+}
+
+void write_bytes(int file, const Tensor& tensor) {
+  const std::byte* bytes = tensor.raw();
+  for (std::size_t sent = 0; sent < tensor.bytes();) {
+    const ssize_t count = write(file, bytes + sent, tensor.bytes() - sent);
+    if (count <= 0) return;
+    sent += static_cast<std::size_t>(count);
+  }
+}
+Tensor read_bytes(int file, DType dtype, const Shape& shape) {
+  const Tensor tensor = unwritten(dtype, shape);
+  std::byte* bytes = tensor.raw();
+  for (std::size_t got = 0; got < tensor.bytes();) {
+    const ssize_t count = read(file, bytes + got, tensor.bytes() - got);
+    if (count <= 0) break;
+    got += static_cast<std::size_t>(count);
+  }
+  return tensor;
+}
+
+// A map is two tensors and nothing besides, so its bytes may be sent. Another process summarises the second
+// half of a sequence, and this one puts it behind its own half.
+TEST_P(RecurrenceSegments, MergeWithThoseOfAnotherProcess) {
+  for (const std::size_t n : {std::size_t{0}, std::size_t{18}}) {
+    const RecurrenceCase c = cases()[n];
+    const RecurrenceData data(c);
+    const RecurrencePlan plan = plan_of(c, GetParam());
+    int ends[2];
+    ASSERT_EQ(pipe(ends), 0);
+    const pid_t child = fork();
+    ASSERT_GE(child, 0);
+    if (child == 0) {
+      const RecurrenceSegment later = summarize(plan, tokens_of(data, 32, 38));
+      write_bytes(ends[1], later.transition);
+      write_bytes(ends[1], later.contribution);
+      _exit(0);
+    }
+    close(ends[1]);
+    const RecurrenceSegment earlier = summarize(plan, tokens_of(data, 0, 32)),
+                            here = summarize(plan, tokens_of(data, 32, 38));
+    const Tensor transition = read_bytes(ends[0], here.transition.dtype(), here.transition.shape());
+    const RecurrenceSegment sent{transition,
+                                 read_bytes(ends[0], here.contribution.dtype(), here.contribution.shape())};
+    close(ends[0]);
+    int status = 0;
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+    ASSERT_EQ(status, 0);
+    const RecurrenceSegment merged = compose(plan, sent, earlier), alone = compose(plan, here, earlier);
+    expect_same_bits({merged.transition, merged.contribution}, {alone.transition, alone.contribution});
+  }
 }
 
 TEST(RecurrenceSegmentCalls, RefuseWhatDoesNotFit) {

@@ -109,6 +109,7 @@ refused 1 '--heads' train --model rnn --heads 4 "${files[@]}"
 refused 1 '--query' train --model rnn --attention none --query before "${files[@]}"
 refused 1 '--train-source' train --corpus generated "${files[@]}"
 refused 1 '--average' train --model rnn --average 1 "${files[@]}"
+refused 1 '--recompute-activations' train --model rnn --recompute-activations "${files[@]}"
 refused 1 '--corpus-size' train --model rnn --corpus-size 5 "${files[@]}"
 refused 1 '--language' train --model rnn --corpus generated --language de --output unused
 refused 1 '--train-source' train --model rnn --train-tsv both.tsv "${files[@]}"

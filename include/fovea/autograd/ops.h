@@ -79,6 +79,25 @@ enum class Products : std::uint8_t {
 /// x [..., in], weight [out, in], bias [out] or empty -> [..., out]. A packed weight is read in its packed
 /// form if nothing is recorded.
 Var linear(const Var& x, const Var& weight, const Var& bias, Products products = Products::fastest);
+
+/// The matrix and the bias of `linear`.
+struct LinearWeights {
+  Var weight, bias = {};
+};
+/// `linear` of x with each of the layers, with the same bits. Where nothing is recorded and all weights are
+/// packed in one type, the rows of x are rounded once and all products run side by side.
+std::vector<Var> linears(const Var& x, std::span<const LinearWeights> layers,
+                         Products products = Products::fastest);
+
+/// A feed-forward part; without a gate its weight is empty.
+struct FeedForwardWeights {
+  LinearWeights first, second, gate = {};
+};
+/// second(activation(first(x))), or second(activation(gate(x)) ∘ first(x)), with the bits of these ops one by
+/// one. Where nothing is recorded and all weights are packed in one type, a block of inner rows is activated
+/// while it lies in a near cache.
+Var feed_forward(const Var& x, const FeedForwardWeights& weights, Activation activation,
+                 Products products = Products::fastest);
 /// table [V, D], ids (each in [0, V)) -> [ids.size(), D], times `factor`.
 Var embedding(const Var& table, std::span<const std::int32_t> ids, float factor = 1.0f);
 /// Weighted sums of rows of table [V, D] -> [counts.size(), D]. The groups stand one after the other in

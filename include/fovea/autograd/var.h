@@ -88,6 +88,8 @@ class Tape {
   /// Computes d loss / d x for every recorded x. `loss` holds one element and was recorded on this tape. Each
   /// node is released once its gradient has been passed on.
   void backward(const Var& loss);
+  /// The same from a value of any shape: `gradient` is d loss / d result. Its storage may be written to.
+  void backward(const Var& result, const Tensor& gradient);
   void clear();
 
  private:

@@ -121,6 +121,8 @@ class MultiHeadAttention {
     /// For HardSample: AttentionCall::advantage, [B, num_query_heads, Lq]. Without it, the projections of
     /// queries and keys cannot be recorded.
     Tensor advantage = {};
+    /// In attend_cached: what `append` gave for x. Where it is empty, x is projected.
+    Var queries = {};
   };
   /// x [B, Lq, dim], memory [B, Lk, memory_dim] -> [B, Lq, dim]. With a compression, Lk stands below for the
   /// rows that it makes of memory. Throws what make_plan, attend and RowCompressor throw, and InvalidArgument
@@ -131,9 +133,10 @@ class MultiHeadAttention {
   CacheLayer cache_layer(const CacheStore& store = Paged{}) const;
   /// Projects memory and appends the rows of each entry to its sequence, which has room for them
   /// (KvCache::reserve). Memory is [B, L, memory_dim], or with `starts` [1, L, memory_dim] with the rows of
-  /// all entries one after the other. Rotary positions go on from the rows that the sequence has.
+  /// all entries one after the other. Rotary positions go on from the rows that the sequence has. `queries`,
+  /// if given, receives the queries of the same rows, for Call::queries: one product then makes all three.
   void append(Context& context, const Var& memory, const CacheEntries& to,
-              std::span<const std::int64_t> starts = {}) const;
+              std::span<const std::int64_t> starts = {}, Var* queries = nullptr) const;
   /// Inference on rows that are in a cache, one view for each entry: x [B, Lq, dim], or packed by
   /// call.query_starts. One plan is made for each power of two of the longest view, as long as the masks of
   /// the calls are equal (mask.h).
@@ -162,9 +165,13 @@ class MultiHeadAttention {
   autograd::AttentionCall engine_call(Context& context, const Call& call, const AttentionShape& shape,
                                       autograd::Operands operands) const;
   AttentionShape shape_of(std::int64_t batch, std::int64_t query_len, std::int64_t key_len) const;
-  // Projected and normalised by head, and not yet rotated.
-  Var projected_queries(Context& context, const Var& x) const;
-  Var projected_keys(Context& context, const Var& memory) const;
+  // Of the same rows; queries and keys are normalised by head, and not yet rotated.
+  struct Projected {
+    Var queries = {}, keys = {}, values = {};
+  };
+  // By those of query_, key_ and value_ that are listed.
+  Projected projected(Context& context, const Var& rows, std::initializer_list<const Linear*> layers) const;
+  Projected projected(Context& context, const Var& x, const Var& key_rows, const Var& value_rows) const;
   // What the engine computed of queries that are made of x, gated and projected.
   Var finished(Context& context, const Var& x, const Var& attended) const;
   // `keys`: the number of keys of each entry.

@@ -19,6 +19,8 @@ struct Linear {
   Linear(ParameterSet& set, const std::string& name, std::int64_t in, std::int64_t out,
          Bias bias = Bias::with);
   Var operator()(Context& context, const Var& x) const;
+  /// For ops of several layers.
+  autograd::LinearWeights weights(Context& context) const;
 };
 
 /// How rows are normalised.

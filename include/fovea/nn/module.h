@@ -68,12 +68,17 @@ class ParameterSet {
   std::map<std::string, Parameter*, std::less<>> by_name_;
 };
 
+/// Whether training keeps what backward needs of each block, or its input alone. Recomputed blocks run their
+/// forward a second time in backward and give the same bits (autograd::recomputed).
+enum class Activations : std::uint8_t { kept, recomputed };
+
 /// How a forward runs. With a tape it is training, and dropout acts; without one it is inference.
 struct Context {
   autograd::Tape* tape = nullptr;
   std::uint64_t dropout_seed = 0;                             ///< changes every step
   std::uint64_t dropout_stream = 0;                           ///< advances with every dropout of the step
   autograd::Products products = autograd::Products::fastest;  ///< of linear layers, without a tape
+  Activations activations = Activations::kept;                ///< of the blocks of stacks, with a tape
 
   bool training() const noexcept { return tape != nullptr; }
   Var use(Parameter& parameter) {

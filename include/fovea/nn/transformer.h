@@ -79,6 +79,11 @@ class TransformerStack {
   /// x [B, L, dim] -> [B, L, dim]. Throws InvalidArgument for masks that a block cannot have. They are those
   /// other than Causal{} where a recurrence or block attention sees the past, and other than Everything{} and
   /// KeyLengths{} where recurrences see both sides or rows are merged.
+  ///
+  /// With Activations::recomputed in the context of a training, memory is that of the blocks' inputs and of
+  /// what one block keeps. The stack must then stay in its place until backward is done. The first block of
+  /// RWKV-7 keeps everything, because later blocks read its values. Throws InvalidArgument where a block
+  /// merges rows, and for a call with `arguments` or `advantage`: they come from outside the block.
   Var operator()(Context& context, const Var& x, const Call& call) const;
 
   using Cache = StackCache;
@@ -145,7 +150,11 @@ class TransformerStack {
   Var residual(Context& context, const Branch& branch, float dropout, const Var& x,
                Sublayer&& sublayer) const;
   template <class Self, class Memory, class Merge>
-  Var run(Context& context, Var x, Self&& self, Memory&& memory, Merge&& merge) const;
+  Var run(Context& context, std::size_t i, Var x, Self&& self, Memory&& memory, Merge&& merge) const;
+  Var leave(Context& context, const Var& x) const;
+  struct Whole;
+  Var run(Context& context, std::size_t i, const Var& x, const Call& call, Whole& whole) const;
+  Var run_recomputed(Context& context, Var x, const Call& call) const;
   bool reads_memory() const;
   bool merges_rows() const;
   static CacheLayer cache_layer(const Layer& layer, const CacheStore& store);

@@ -92,7 +92,14 @@ struct RecurrenceOutputs {
   TensorView final_state = {};  ///< optional, state_shape, contiguous. May be the memory of initial_state
   /// Optional, KeySum: the denominators n + epsilon, [batch, num_output_heads, len], for recur_backward.
   TensorView denominator = {};
+  /// Optional, [saved_states_size], contiguous, at a multiple of 64 bytes: what recur_backward otherwise
+  /// computes again, which is the states between chunks and what delta and low-rank writes have solved for.
+  TensorView saved_states = {};
 };
+
+/// The elements of RecurrenceOutputs::saved_states for these inputs, in the dtype of states. A head of d x d
+/// takes d² / 16 for a token, and d more unless writes are additive. 0 if the plan's kernel saves none.
+std::int64_t saved_states_size(const RecurrencePlan& plan, const RecurrenceInputs& inputs);
 
 /// Bytes of workspace that calls of this plan need with an executor of that many threads.
 std::size_t workspace_bytes(const RecurrencePlan& plan, int threads);
@@ -114,6 +121,8 @@ struct RecurrenceLoss {
   ConstTensorView d_output = {};                  ///< in the shape and dtype of the output
   ConstTensorView d_final_state = {};             ///< state_shape, contiguous
   ConstTensorView output = {}, denominator = {};  ///< KeySum: as recur wrote them, where d_output is given
+  /// Optional, as recur wrote it for the same inputs and plan. The gradients have the same bits without it.
+  ConstTensorView saved_states = {};
 };
 
 /// The gradients wanted; leave a view empty if its gradient is not wanted. All are overwritten. A gradient

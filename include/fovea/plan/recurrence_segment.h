@@ -49,7 +49,7 @@ Tensor advance(const RecurrencePlan& plan, const RecurrenceSegment& segment, con
 /// more than recur for others: that pays from about two threads on, or from three.
 ///
 /// The bits depend on `piece`, not on the threads. Tensors have a batch of 1, without sequence_starts. Throws
-/// InvalidArgument as recur, and for a piece that is no positive multiple of the chunk.
+/// InvalidArgument as recur, for a piece that is no positive multiple of the chunk, and for saved_states.
 void recur_in_pieces(const RecurrencePlan& plan, const RecurrenceInputs& inputs,
                      const RecurrenceOutputs& outputs, std::int64_t piece,
                      const CallResources& resources = {});

@@ -16,6 +16,7 @@ struct FitOptions {
   nn::AdamOptions adam{.beta2 = 0.98, .clip_norm = 1.0};
   std::uint64_t seed = 1;                                  ///< of dropout
   autograd::Operands precision = autograd::Operands::f32;  ///< of the products
+  nn::Activations activations = nn::Activations::kept;
 };
 
 struct FitStep {

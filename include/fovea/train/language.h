@@ -25,6 +25,7 @@ struct LanguageOptions {
   nn::AdamOptions adam{.beta2 = 0.98, .clip_norm = 1.0};
   float smoothing = 0.0f;
   autograd::Operands precision = autograd::Operands::f32;  ///< of the products of training
+  nn::Activations activations = nn::Activations::kept;     ///< as in TrainOptions
   std::int64_t max_updates = 1000;                         ///< 0: no limit
   double max_minutes = 0.0;                                ///< of training, summed over resumes; 0: no limit
   std::int64_t validate_every = 100, save_every = 500;     ///< updates

@@ -27,6 +27,9 @@ struct TrainOptions {
   /// Of the products of training; fovea::Precision is another thing. Validations multiply in f32, as the
   /// model in the folder will.
   autograd::Operands precision = autograd::Operands::f32;
+  /// Recomputed activations take less memory and more time, and give the same bits: a training may be resumed
+  /// with the other choice. Of stacks of blocks alone: an RNN translator keeps its activations.
+  nn::Activations activations = nn::Activations::kept;
   std::int64_t max_updates = 0;     ///< 0: no limit
   std::int64_t max_epochs = 0;      ///< 0: no limit
   double max_minutes = 0.0;         ///< of training, summed over resumes; 0: no limit

@@ -27,6 +27,8 @@ struct KernelCode {
   void (*forward)(const Problem&, const Results&, Executor&, std::byte* memory) = nullptr;
   std::size_t (*backward_bytes)(const Problem&, int threads) = nullptr;
   void (*backward)(const Problem&, const GradientProblem&, Executor&, std::byte* memory) = nullptr;
+  /// The elements of what forward can save for backward; null: this kernel saves nothing.
+  std::int64_t (*saved_count)(const Problem&) = nullptr;
 };
 
 /// An algorithm for an instruction set, in f32 and f64.

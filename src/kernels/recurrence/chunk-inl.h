@@ -79,10 +79,11 @@ struct Chunk {
   T* decay;                // e^g: [16][dim] by channel, else [16]
   T* to_token;             // decays from the start to each token, in the shape of `decay`
   T* to_end;               // from each token to the end: [16], where not by channel
-  T *q_gamma, *e_gamma;    // [16][16]: decays of pairs by the reach of q and e, where not by channel
+  T *q_gamma, *e_gamma;    // [16][16]: decays of pairs by the reach of q and e; by channel 1 within reach
   T *qk, *qb;              // [readers · 16][16]: products of pairs with their decays, 0 out of reach
   T *ek, *eb;              // [16][16]
   T *walked, *walked_row;  // [dim], where by channel: see WalkDecays
+  T *k_start, *b_start;    // [16][dim]: k and b over to_token, where by channel and mild: see MildDecays
   T* own;                  // [readers · 16]: the share of its own target that a token reads
   int64_t dim, readers;
 
@@ -108,14 +109,16 @@ HWY_INLINE Chunk<T> TakeChunk(const RecurrenceProblem<T>& p, Carve& carve) {
           carve.Take<T>(by_channel ? rows : kChunk),
           carve.Take<T>(by_channel ? rows : kChunk),
           take(!by_channel, kChunk),
-          take(!by_channel, pairs),
-          take(!by_channel, pairs),
+          carve.Take<T>(pairs),
+          carve.Take<T>(pairs),
           carve.Take<T>(readers * pairs),
           take(low_rank, readers * pairs),
           take(erases, pairs),
           take(low_rank, pairs),
           take(by_channel, dim),
           take(by_channel, dim),
+          take(by_channel, rows),
+          take(by_channel && low_rank, rows),
           carve.Take<T>(readers * kChunk),
           dim,
           readers};

@@ -21,7 +21,7 @@ template <class T>
 class FetchedRows {
  public:
   FetchedRows(const RecurrenceProblem<T>& p, Carve& carve)
-      : pieces_(carve.Take<Piece>(kChunk * MostRows(p))) {}
+      : pieces_(carve.Take<Piece>(kChunk * MostRows(p) + p.key_dim)) {}
 
   HWY_INLINE void Restart() { next_ = end_ = 0; }
   template <class P>
@@ -33,6 +33,9 @@ class FetchedRows {
       pieces_[end_++] = {RecurrenceRow(from, sequence.entry, h, sequence.row(at.begin + i)) + first, count};
     }
   }
+  HWY_INLINE void Add(const T* rows, int64_t count, int64_t dim) {
+    for (int64_t i = 0; i < count; ++i) pieces_[end_++] = {rows + i * dim, dim};
+  }
   HWY_INLINE void Some() {
     for (int64_t lines = 0; lines < kLinesAtOnce && next_ < end_; ++next_) {
       for (int64_t j = 0; j < pieces_[next_].count; j += kLine, ++lines) FetchLine(pieces_[next_].row + j);
@@ -43,8 +46,9 @@ class FetchedRows {
   }
 
  private:
-  /// Of backward: key, value, erase, a, b, log_decay and their gradients; query, its gradient, d_output.
-  static int64_t MostRows(const RecurrenceProblem<T>& p) { return 12 + 3 * ReadersOf(p); }
+  /// Of backward: key, value, erase, a, b, log_decay and their gradients; query, its gradient, d_output. And
+  /// W of saved chunks, whose states are key_dim rows more.
+  static int64_t MostRows(const RecurrenceProblem<T>& p) { return 13 + 3 * ReadersOf(p); }
   static constexpr int64_t kLine = 64 / static_cast<int64_t>(sizeof(T)), kLinesAtOnce = 16;
   struct Piece {
     const T* row;
@@ -78,6 +82,7 @@ struct ChunkSum {
   ChunkTerm<T> more[2] = {};
   int64_t more_count = 0;
   bool triangular = false;  // row m of A of `more` is 0 behind column m
+  T* saved = nullptr;       // a second copy of the result in the shape of `to`, past the caches
 };
 
 #define FOVEA_UNROLL _Pragma("GCC unroll 8")
@@ -126,6 +131,13 @@ HWY_INLINE void SumBlock(const ChunkSum<T>& p, int64_t m, int64_t n) {
   for (int64_t i = 0; i < p.more_count; ++i) {
     const int64_t k = p.more[i].k;
     AddTerm<kRows, kVectors, T>(p.more[i], m, n, p.triangular ? HWY_MIN(k, m + kRows) : k, sum);
+  }
+  if (p.saved) {
+    T* saved = p.saved + m * p.to_stride + n;
+    FOVEA_UNROLL for (int r = 0; r < kRows; ++r) {
+      FOVEA_UNROLL for (int v = 0; v < kVectors; ++v)
+          hn::Stream(sum[r][v], d, saved + r * p.to_stride + v * lanes);
+    }
   }
   T* to = p.to + m * p.to_stride + n;
   FOVEA_UNROLL for (int r = 0; r < kRows; ++r) {

@@ -1,5 +1,5 @@
-// The kernels that go by chunks and those that go token by token, compiled once for each instruction set by
-// Highway's foreach_target.
+// The kernels that go by chunks and those that go token by token, in f32, compiled once for each instruction
+// set by Highway's foreach_target. And the candidates, which have the code of chunked_f64.cpp too.
 #include "kernels/recurrence/chunked.h"
 
 #include "fovea/core/cancellation.h"
@@ -9,22 +9,7 @@
 #define HWY_TARGET_INCLUDE "kernels/recurrence/chunked.cpp"
 #include "hwy/foreach_target.h"
 #include "hwy/highway.h"
-#include "kernels/recurrence/chunked_backward-inl.h"
-#include "kernels/recurrence/step-inl.h"
-
-HWY_BEFORE_NAMESPACE();
-namespace fovea::kernels {
-namespace HWY_NAMESPACE {
-
-// Token by token, and by chunks. Backward of one token is a chunk of one: its products are as many.
-template <class T>
-constexpr RecurrenceCode<T> kCodes[] = {
-    {StepForwardBytes<T>, StepForward<T>, ChunkedBackwardBytes<T>, ChunkedBackward<T>},
-    {ChunkedForwardBytes<T>, ChunkedForward<T>, ChunkedBackwardBytes<T>, ChunkedBackward<T>}};
-
-}  // namespace HWY_NAMESPACE
-}  // namespace fovea::kernels
-HWY_AFTER_NAMESPACE();
+#include "kernels/recurrence/codes-inl.h"
 
 #if HWY_ONCE
 #include "kernels/isas.h"
@@ -55,7 +40,8 @@ void add_candidates(const Isa& isa, const RecurrenceCode<float>* f32, const Recu
 
 std::vector<RecurrenceCandidate> chunked_recurrence_candidates() {
   std::vector<RecurrenceCandidate> list;
-#define FOVEA_ADD(isa, target) add_candidates(isa, target::kCodes<float>, target::kCodes<double>, list);
+  const RecurrenceCode<double>* const* f64 = chunked_f64_codes();
+#define FOVEA_ADD(isa, target) add_candidates(isa, target::kCodes<float>, *f64++, list);
   FOVEA_FOR_EACH_ISA(FOVEA_ADD)
 #undef FOVEA_ADD
   return list;

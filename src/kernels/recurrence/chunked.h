@@ -27,4 +27,7 @@ inline constexpr std::int64_t recurrence_segment_bytes = 4 << 20, recurrence_seg
 /// Best first: "avx512 step" (recurrence/step-inl.h), "avx512 chunked", then those of "avx2" and "baseline".
 std::vector<RecurrenceCandidate> chunked_recurrence_candidates();
 
+/// The code in f64 of those two algorithms for each instruction set, in the order of FOVEA_FOR_EACH_ISA.
+const RecurrenceCode<double>* const* chunked_f64_codes();
+
 }  // namespace fovea::kernels

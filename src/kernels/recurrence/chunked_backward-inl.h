@@ -8,8 +8,8 @@
 //   by rows:  dQ_start = dO S^T, dE_start = X S^T, dK_end = W Z^T (low rank: Y Z^T, and dB_end = W Z^T)
 //   Z   ← decays ∘ Z + Q_start^T dO + E_start^T X
 //
-// The states S are computed again. Of a long sequence they are first computed for the starts of segments,
-// then for the chunks of one segment after the other.
+// Forward may have saved the states S. Otherwise they are computed again. Of a long sequence they are first
+// computed for the starts of segments, then for the chunks of one segment after the other.
 #if defined(FOVEA_RECURRENCE_CHUNKED_BACKWARD_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef FOVEA_RECURRENCE_CHUNKED_BACKWARD_INL_H_
 #undef FOVEA_RECURRENCE_CHUNKED_BACKWARD_INL_H_
@@ -84,6 +84,14 @@ HWY_INLINE void GatherTargets(const RecurrenceProblem<T>& p, const ChunkAt& at, 
       [&](int64_t i) { return p.write == WriteKind::delta ? BetaAt(p, at, i) : T(1); }, targets);
 }
 
+/// sum += x ∘ y; whole vectors.
+template <class T>
+HWY_INLINE void AddProducts(const T* x, const T* y, int64_t dim, T* sum) {
+  const hn::ScalableTag<T> d;
+  for (int64_t i = 0; i < dim; i += static_cast<int64_t>(hn::Lanes(d)))
+    hn::StoreU(hn::MulAdd(hn::LoadU(d, x + i), hn::LoadU(d, y + i), hn::LoadU(d, sum + i)), d, sum + i);
+}
+
 /// The backward pass of one unit.
 template <class T>
 class BackwardUnit {
@@ -111,21 +119,11 @@ class BackwardUnit {
 
   HWY_NOINLINE void Run() {
     const FlushSubnormals flush;
-    const int64_t unit = n_ * p_.heads + h_, count = p_.sequences[n_].count;
-    const int64_t segments = (count + segment_tokens_ - 1) / segment_tokens_;
+    const int64_t unit = n_ * p_.heads + h_;
     Fill(T{0}, c_.dim, s_.bonus);
+    FillReachTables(p_, c_);
     LoadState(p_, g_.d_final_state, unit, columns_, s_.z);
-    LoadState(p_, p_.initial_state, unit, columns_, s_.states);
-    for (int64_t segment = 0; segment < segments; ++segment) {
-      Copy(s_.states, state_size_, s_.checkpoints + segment * state_size_);
-      if (segment + 1 < segments) Advance(segment, false);
-    }
-    T constant = 0;
-    for (int64_t segment = segments - 1; segment >= 0; --segment) {
-      Copy(s_.checkpoints + segment * state_size_, state_size_, s_.states);
-      for (int64_t chunk = Advance(segment, true) - 1; chunk >= 0; --chunk)
-        constant += Backward(At(segment, chunk), chunk);
-    }
+    const T constant = g_.saved ? FromSaved() : FromAgain();
     if (g_.initial_state) StoreState(p_, s_.z, unit, columns_, g_.initial_state);
     const int64_t slot = (n_ * TilesOf(p_).count + tile_) * p_.heads + h_;
     if (targets_.constant_log_decay) targets_.constant_log_decay[slot] = constant;
@@ -133,6 +131,35 @@ class BackwardUnit {
   }
 
  private:
+  /// All chunks, with the states and W that forward saved. Returns the derivative by a constant gate.
+  HWY_INLINE T FromSaved() {
+    const T* saved = SavedChunks(p_, n_, h_, tile_, g_.saved);
+    T constant = 0;
+    for (int64_t chunk = (p_.sequences[n_].count + kChunk - 1) / kChunk - 1; chunk >= 0; --chunk) {
+      const T* state = saved + chunk * SavedSize(p_);
+      constant += Backward(At(0, chunk), state, c_.e ? state + state_size_ : s_.targets);
+    }
+    return constant;
+  }
+  /// Likewise, with states that are computed again.
+  HWY_INLINE T FromAgain() {
+    const int64_t segments = (p_.sequences[n_].count + segment_tokens_ - 1) / segment_tokens_;
+    LoadState(p_, p_.initial_state, n_ * p_.heads + h_, columns_, s_.states);
+    for (int64_t segment = 0; segment < segments; ++segment) {
+      Copy(s_.states, state_size_, s_.checkpoints + segment * state_size_);
+      if (segment + 1 < segments) Advance(segment, false);
+    }
+    T constant = 0;
+    for (int64_t segment = segments - 1; segment >= 0; --segment) {
+      Copy(s_.checkpoints + segment * state_size_, state_size_, s_.states);
+      for (int64_t chunk = Advance(segment, true) - 1; chunk >= 0; --chunk) {
+        constant += Backward(At(segment, chunk), s_.states + chunk * state_size_,
+                             s_.written ? s_.written + chunk * kChunk * columns_.stride : s_.targets);
+      }
+    }
+    return constant;
+  }
+
   HWY_INLINE ChunkAt At(int64_t segment, int64_t chunk) const {
     const int64_t begin = segment * segment_tokens_ + chunk * kChunk;
     return {n_, h_, begin, HWY_MIN(kChunk, p_.sequences[n_].count - begin)};
@@ -158,7 +185,7 @@ class BackwardUnit {
       const ForwardRows<T> rows = PrepareForward(p_, at, columns_, false, c_, f_);
       WriteRows(p_, at, columns_, c_, f_, rows, from, written, fetch_);
       if (s_.written) Fill(T{0}, (kChunk - at.count) * columns_.stride, written + at.count * columns_.stride);
-      UpdateState(p_, at, columns_, c_, f_, rows, written, from, to, fetch_);
+      UpdateState<T>(p_, at, columns_, c_, f_, rows, written, from, to, nullptr, fetch_);
       fetch_.Rest();
     }
     return chunks;
@@ -170,6 +197,10 @@ class BackwardUnit {
     if (at.begin > 0) {
       const ChunkAt before{at.n, at.h, at.begin - kChunk, kChunk};
       AddFetched(p_, RecurrenceResults<T>(), before, columns_, fetch_);
+      if (g_.saved) {
+        const T* saved = SavedChunks(p_, n_, h_, tile_, g_.saved) + before.begin / kChunk * SavedSize(p_);
+        fetch_.Add(saved, SavedSize(p_) / columns_.stride, columns_.stride);
+      }
       for (int64_t reader = 0; queries_ && reader < c_.readers; ++reader) {
         fetch_.Add(p_, p_.query, QueryHeadOf(p_, h_, reader), before, 0, p_.key_dim);
         fetch_.Add(p_, g_.d_output, h_ * c_.readers + reader, before, columns_.first, columns_.count);
@@ -185,21 +216,21 @@ class BackwardUnit {
     fetch_.Add(p_, g_.value, h_, at, columns_.first, columns_.count);
   }
 
-  /// Returns the derivative by a constant gate.
-  HWY_INLINE T Backward(const ChunkAt& at, int64_t chunk) {
+  /// One chunk, from the state before it and W. Returns the derivative by a constant gate.
+  HWY_INLINE T Backward(const ChunkAt& at, const T* state, const T* written) {
     throw_if_cancelled();
-    const T* state = s_.states + chunk * state_size_;
     AddFetchedGradients(at);
     PrepareChunk(p_, at, queries_, c_);
     GatherTargets(p_, at, columns_, s_.targets);
-    const T* written = s_.written ? s_.written + chunk * kChunk * columns_.stride : s_.targets;
     GatherOutputGradients(at);
     WrittenGradients(at);
     PairAndRowGradients(at, state, written);
     const bool gates = p_.decay != DecayKind::none;
-    if (gates) EndGradients(state + state_size_);
+    if (gates) EndGradients(at, state);
     UpdateZ(at);
-    if (p_.decay == DecayKind::key) {
+    if (p_.decay == DecayKind::key && MildDecays(c_, at.count)) {
+      MildPairsBackward(p_, at, queries_, c_, s_.rows, fetch_);
+    } else if (p_.decay == DecayKind::key) {
       ReaderRowsBackward(p_, at, queries_, c_, s_.rows);
       WriterRowsBackward(p_, at, queries_, c_, s_.rows, s_.products);
     } else {
@@ -283,14 +314,25 @@ class BackwardUnit {
   }
 
   /// The derivative by the sum of all gates of the chunk: rows of ⟨state behind the chunk, Z⟩, or their sum
-  /// where all channels share a decay.
-  HWY_INLINE void EndGradients(const T* state) {
+  /// where all channels share a decay. That state is the decayed one before the chunk, and what writer rows
+  /// add.
+  HWY_NOINLINE void EndGradients(const ChunkAt& at, const T* state) {
+    const ChunkGradient<T>& g = s_.rows;
     if (p_.decay != DecayKind::key) {
-      s_.ends[0] = Dot(state, s_.z, state_size_);
+      T sum = c_.to_token[at.count - 1] * Dot(state, s_.z, state_size_);
+      sum += Dot(c_.k_end, g.dk, at.count * c_.dim);
+      if (c_.b) sum += Dot(c_.b_end, g.db, at.count * c_.dim);
+      s_.ends[0] = sum;
       return;
     }
+    const T* decay = c_.to_token + (at.count - 1) * c_.dim;
+    Fill(T{0}, c_.dim, s_.ends);
     for (int64_t i = 0; i < p_.key_dim; ++i)
-      s_.ends[i] = Dot(state + i * columns_.stride, s_.z + i * columns_.stride, columns_.count);
+      s_.ends[i] = decay[i] * Dot(state + i * columns_.stride, s_.z + i * columns_.stride, columns_.count);
+    for (int64_t i = 0; i < at.count; ++i) {
+      AddProducts(c_.k_end + i * c_.dim, g.dk + i * c_.dim, c_.dim, s_.ends);
+      if (c_.b) AddProducts(c_.b_end + i * c_.dim, g.db + i * c_.dim, c_.dim, s_.ends);
+    }
   }
 
   HWY_INLINE void UpdateZ(const ChunkAt& at) {

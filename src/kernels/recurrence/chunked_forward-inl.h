@@ -108,11 +108,43 @@ HWY_INLINE void DecayFrom(const RecurrenceProblem<T>& p, const ChunkAt& at, cons
   sum.from_factors_step = by_channel ? 1 : 0;
 }
 
-/// The state behind the chunk, from that before it; both may be the same memory.
+/// What forward saves for backward. For each chunk these are the state tile before it, and W unless writes
+/// are additive. Sequences start at rows that ascend, so that row / 16 plus their number finds the first
+/// chunk of each.
+template <class T>
+HWY_INLINE int64_t SavedSize(const RecurrenceProblem<T>& p) {
+  const int64_t rows = p.key_dim + (p.write == WriteKind::additive ? 0 : kChunk);
+  return rows * Padded<T>(TilesOf(p).width);
+}
+template <class T>
+HWY_INLINE int64_t SavedSlots(const RecurrenceProblem<T>& p) {
+  return p.rows / kChunk + p.sequence_count;
+}
+template <class T>
+int64_t SavedCount(const RecurrenceProblem<T>& p) {
+  return p.heads * TilesOf(p).count * SavedSlots(p) * SavedSize(p);
+}
+/// The place of the first chunk of a unit; those of the others follow it.
+template <class P, class T>
+HWY_INLINE P* SavedChunks(const RecurrenceProblem<T>& p, int64_t n, int64_t h, int64_t tile, P* saved) {
+  const TokenSequence& sequence = p.sequences[n];
+  const int64_t first = (sequence.entry * p.len + sequence.begin) / kChunk + n;
+  return saved + ((h * TilesOf(p).count + tile) * SavedSlots(p) + first) * SavedSize(p);
+}
+/// A copy past the caches: `to` lies at a multiple of 64 bytes, and `count` is of whole vectors.
+template <class T>
+HWY_INLINE void StreamCopy(const T* from, int64_t count, T* to) {
+  const hn::ScalableTag<T> d;
+  for (int64_t i = 0; i < count; i += static_cast<int64_t>(hn::Lanes(d)))
+    hn::Stream(hn::LoadU(d, from + i), d, to + i);
+}
+
+/// The state behind the chunk, from that before it; both may be the same memory. `saved`: a second copy, or
+/// null.
 template <class T>
 HWY_INLINE void UpdateState(const RecurrenceProblem<T>& p, const ChunkAt& at, const Columns& columns,
                             const Chunk<T>& c, const ForwardBuffers<T>& f, const ForwardRows<T>& rows,
-                            const T* written, const T* from, T* to, FetchedRows<T>& fetch) {
+                            const T* written, const T* from, T* to, T* saved, FetchedRows<T>& fetch) {
   const int64_t stride = columns.stride;
   // Rows that write carry their decays to the chunk's end, or what they write does.
   const bool shared = p.decay == DecayKind::constant || p.decay == DecayKind::scalar;
@@ -128,6 +160,7 @@ HWY_INLINE void UpdateState(const RecurrenceProblem<T>& p, const ChunkAt& at, co
                   .first = term(rows.k, by_k, f.k_writes),
                   .from = from,
                   .from_stride = stride};
+  sum.saved = saved;
   DecayFrom(p, at, c, sum);
   if (c.b) {
     sum.more[0] = term(rows.b, {written, stride}, f.b_writes);
@@ -213,21 +246,32 @@ HWY_NOINLINE void ForwardUnit(const RecurrenceProblem<T>& p, const RecurrenceRes
   const ForwardBuffers<T>& f = m.buffers;
   const bool queries = results.output.data != nullptr;
   LoadState(p, p.initial_state, n * p.heads + h, columns, m.state);
+  FillReachTables(p, c);
   const int64_t count = p.sequences[n].count;
   const auto chunk_at = [&](int64_t begin) {
     return ChunkAt{n, h, begin, HWY_MAX(HWY_MIN(kChunk, count - begin), 0)};
   };
+  const int64_t state_size = p.key_dim * columns.stride, values_size = kChunk * columns.stride;
+  T* saved = results.saved ? SavedChunks(p, n, h, tile, results.saved) : nullptr;
+  if (saved && count > 0) StreamCopy(m.state, state_size, saved);
   for (int64_t begin = 0; begin < count; begin += kChunk) {
     throw_if_cancelled();
     const ChunkAt at = chunk_at(begin);
     AddFetched(p, results, chunk_at(begin + kChunk), columns, m.fetch);
     const ForwardRows<T> rows = PrepareForward(p, at, columns, queries, c, f);
     WriteRows(p, at, columns, c, f, rows, m.state, f.written, m.fetch);
+    if (saved && c.e) {
+      Fill(T{0}, values_size - at.count * columns.stride, f.written + at.count * columns.stride);
+      StreamCopy(f.written, values_size, saved + state_size);
+    }
+    if (saved) saved += SavedSize(p);
     for (int64_t reader = 0; queries && reader < c.readers; ++reader)
       ReadOutputs(p, results, at, reader, columns, c, f, rows, f.written, m.state, m.fetch);
-    UpdateState(p, at, columns, c, f, rows, f.written, m.state, m.state, m.fetch);
+    T* saved_next = begin + kChunk < count ? saved : nullptr;
+    UpdateState(p, at, columns, c, f, rows, f.written, m.state, m.state, saved_next, m.fetch);
     m.fetch.Rest();
   }
+  if (saved) hwy::FlushStream();
   if (results.final_state) StoreState(p, m.state, n * p.heads + h, columns, results.final_state);
 }
 

@@ -152,6 +152,44 @@ HWY_INLINE ForwardRows<T> SharedDecayRows(const RecurrenceProblem<T>& p, const C
   return rows;
 }
 
+/// Likewise, where channels have decays of their own. Mild ones read rows where the caller has them.
+template <class T>
+HWY_INLINE ForwardRows<T> ChannelDecayRows(const RecurrenceProblem<T>& p, const ChunkAt& at, bool queries,
+                                           const Chunk<T>& c, const ForwardBuffers<T>& f) {
+  TokenDecays(p, at, c);
+  const bool reads = queries && p.read != ReadKind::after_write;
+  if (p.key_dim == c.dim && MildDecays(c, at.count)) {
+    const T scale = static_cast<T>(p.scale);
+    MildRows<T> rows{};
+    rows.k = KeyRowsOf(p, p.key, KeyHeadOf(p, at.h), at, c, c.k);
+    rows.q_factor = scale;
+    if (c.b) {
+      rows.e = KeyRowsOf(p, p.a, at.h, at, c, c.e);
+      rows.b = KeyRowsOf(p, p.b, at.h, at, c, c.b);
+    } else if (c.e) {
+      rows.e = p.erase.data ? KeyRowsOf(p, p.erase, at.h, at, c, c.e) : rows.k;
+      rows.e_factors = f.minus_beta;
+    }
+    const auto query_rows = [&](int64_t r) {
+      return KeyRowsOf(p, p.query, QueryHeadOf(p, at.h, r), at, c, c.q + r * kChunk * c.dim);
+    };
+    MildPairs(p, at, queries, c, rows, query_rows);
+    for (int64_t r = 0; reads && r < c.readers; ++r)
+      OwnShares(p, at, query_rows(r), rows.k, scale, c.own + r * kChunk);
+    if (queries) ClearRowsBehind(c, at.count);
+  } else {
+    GatherChunk(p, at, queries, c);
+    ChannelPairs(p, at, queries, c);
+    for (int64_t r = 0; reads && r < c.readers; ++r)
+      OwnShares<T>(p, at, {c.q + r * kChunk * c.dim, c.dim}, {c.k, c.dim}, T(1), c.own + r * kChunk);
+  }
+  ForwardRows<T> rows{};
+  rows.k = {c.k_end, c.dim};
+  rows.b = {c.b_end, c.dim};
+  rows.e = {c.e_start, c.dim};
+  return rows;
+}
+
 template <class T>
 HWY_INLINE ForwardRows<T> PrepareForward(const RecurrenceProblem<T>& p, const ChunkAt& at,
                                          const Columns& columns, bool queries, const Chunk<T>& c,
@@ -162,10 +200,7 @@ HWY_INLINE ForwardRows<T> PrepareForward(const RecurrenceProblem<T>& p, const Ch
     f.minus_beta[i] = -f.beta[i];
   }
   if (p.decay == DecayKind::key) {
-    PrepareChunk(p, at, queries, c);
-    rows.k = {c.k_end, c.dim};
-    rows.b = {c.b_end, c.dim};
-    rows.e = {c.e_start, c.dim};
+    rows = ChannelDecayRows(p, at, queries, c, f);
   } else {
     rows = SharedDecayRows(p, at, queries, c, f);
     if (queries && p.read != ReadKind::after_write) {

@@ -192,25 +192,156 @@ HWY_INLINE int64_t WalkStart(int64_t token) {
   return token / kWalkBlock * kWalkBlock;
 }
 
-/// Decays by channel.
+/// The decays from the chunk's start to each token, by channel.
 template <class T>
-HWY_NOINLINE void ChannelPairs(const RecurrenceProblem<T>& p, const ChunkAt& at, bool queries,
-                               const Chunk<T>& c) {
-  const int64_t dim = c.dim;
+HWY_NOINLINE void TokenDecays(const RecurrenceProblem<T>& p, const ChunkAt& at, const Chunk<T>& c) {
+  const hn::ScalableTag<T> d;
+  const TokenSequence& sequence = p.sequences[at.n];
+  const T* rows[kChunk];
   for (int64_t i = 0; i < at.count; ++i) {
-    T* to = c.to_token + i * dim;
-    if (i == 0)
-      Copy(c.decay, dim, to);
-    else
-      MultiplyFlushed(to - dim, c.decay + i * dim, dim, to);
+    rows[i] = RecurrenceRow(p.log_decay, sequence.entry, at.h, sequence.row(at.begin + i));
+    if (c.dim == p.key_dim) continue;
+    T* row = c.to_token + i * c.dim;
+    Copy(rows[i], p.key_dim, row);
+    Fill(T{0}, c.dim - p.key_dim, row + p.key_dim);
+    rows[i] = row;
   }
-  const auto start_row = [&](const T* x, int64_t i, Reach reach, T* to) {
-    const int64_t from = reach == Reach::before ? i - 1 : i;
-    if (from < 0)
-      Copy(x, dim, to);
-    else
-      MultiplyFlushed(x, c.to_token + from * dim, dim, to);
+  for (int64_t j = 0; j < c.dim; j += static_cast<int64_t>(hn::Lanes(d))) {
+    auto product = hn::Set(d, T(1));
+    for (int64_t i = 0; i < at.count; ++i) {
+      product = Flush(d, hn::Mul(product, Exp(d, hn::LoadU(d, rows[i] + j))));
+      hn::StoreU(product, d, c.to_token + i * c.dim + j);
+    }
+  }
+}
+
+/// Whether no channel decays by more than 2^-20 in the chunk. Then products of pairs are products of
+/// matrices: reader rows are decayed from the chunk's start, and writer rows divided by the decays from there
+/// to their token. Each term of a sum keeps its relative error, since no factor leaves its range.
+/// Sixteen gates of -0.87 in one channel are too strong, and so is a NaN. Such chunks walk.
+template <class T>
+HWY_INLINE bool MildDecays(const Chunk<T>& c, int64_t count) {
+  const hn::ScalableTag<T> d;
+  const T* last = c.to_token + (count - 1) * c.dim;
+  for (int64_t i = 0; i < c.dim; i += static_cast<int64_t>(hn::Lanes(d))) {
+    if (!hn::AllTrue(d, hn::Ge(hn::LoadU(d, last + i), hn::Set(d, T(0x1p-20))))) return false;
+  }
+  return true;
+}
+
+/// 1 / x with an error of an ulp. A division of a vector of AVX-512 takes 10 cycles, and this 4.
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE V Reciprocal(D d, V x) {
+#if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3
+  if constexpr (sizeof(V) == 64 && sizeof(hn::TFromD<D>) == 4) {
+    const V near{_mm512_rcp14_ps(x.raw)};
+    return hn::MulAdd(hn::NegMulAdd(x, near, hn::Set(d, 1.0f)), near, near);
+  }
+#endif
+  return hn::Div(hn::Set(d, hn::TFromD<D>(1)), x);
+}
+
+/// 1 within reach, else 0.
+template <class T>
+HWY_INLINE void ReachTable(Reach reach, T* to) {
+  const hn::ScalableTag<T> d;
+  for (int64_t j = 0; j < kChunk; j += static_cast<int64_t>(hn::Lanes(d))) {
+    const auto column = hn::Iota(d, static_cast<T>(j));
+    for (int64_t i = 0; i < kChunk; ++i) {
+      const auto seen = hn::Set(d, static_cast<T>(reach == Reach::inclusive ? i + 1 : i));
+      hn::StoreU(hn::IfThenElseZero(hn::Lt(column, seen), hn::Set(d, T(1))), d, to + i * kChunk + j);
+    }
+  }
+}
+
+/// Once for a unit, where channels have decays of their own.
+template <class T>
+HWY_INLINE void FillReachTables(const RecurrenceProblem<T>& p, const Chunk<T>& c) {
+  if (p.decay != DecayKind::key) return;
+  ReachTable(QueryReach(p), c.q_gamma);
+  ReachTable(EraseReach(p), c.e_gamma);
+}
+
+/// x_start of token i, where channels have decays of their own.
+template <class T>
+HWY_INLINE void StartRow(const Chunk<T>& c, const T* x, int64_t i, Reach reach, T* to) {
+  const int64_t from = reach == Reach::before ? i - 1 : i;
+  if (from < 0)
+    Copy(x, c.dim, to);
+  else
+    MultiplyFlushed(x, c.to_token + from * c.dim, c.dim, to);
+}
+
+/// The rows that MildPairs reads, of whole vectors, and factors of erasing and of reading rows.
+template <class T>
+struct MildRows {
+  RowsAt<T> k, b, e;
+  const T* e_factors;  // null: 1
+  T q_factor;
+};
+
+/// to = f · x times the decays to token i of the chunk by `reach`.
+template <class T>
+HWY_INLINE void MildStartRow(const Chunk<T>& c, const T* x, T f, int64_t i, Reach reach, T* to) {
+  const hn::ScalableTag<T> d;
+  const int64_t from = reach == Reach::before ? i - 1 : i;
+  if (from < 0) return ScaleInto(f, x, c.dim, to);
+  const T* decay = c.to_token + from * c.dim;
+  const auto factor = hn::Set(d, f);
+  for (int64_t j = 0; j < c.dim; j += static_cast<int64_t>(hn::Lanes(d))) {
+    const auto product = hn::Mul(hn::Mul(hn::LoadU(d, x + j), factor), hn::LoadU(d, decay + j));
+    hn::StoreU(Flush(d, product), d, to + j);
+  }
+}
+
+/// Mild decays by channel. query_rows(reader) gives the rows of a query head.
+template <class T, class QueryRows>
+HWY_NOINLINE void MildPairs(const RecurrenceProblem<T>& p, const ChunkAt& at, bool queries, const Chunk<T>& c,
+                            const MildRows<T>& rows, QueryRows query_rows) {
+  const hn::ScalableTag<T> d;
+  const int64_t dim = c.dim, lanes = static_cast<int64_t>(hn::Lanes(d)), count = at.count;
+  const auto writer_rows = [&](const RowsAt<T>& y, T* start, T* end) HWY_ATTR {
+    for (int64_t j = 0; j < dim; j += lanes) {
+      const auto whole = hn::LoadU(d, c.to_token + (count - 1) * dim + j);
+      for (int64_t i = 0; i < count; ++i) {
+        const auto row = hn::Mul(hn::LoadU(d, y.data + i * y.stride + j),
+                                 Reciprocal(d, hn::LoadU(d, c.to_token + i * dim + j)));
+        hn::StoreU(row, d, start + i * dim + j);
+        hn::StoreU(Flush(d, hn::Mul(row, whole)), d, end + i * dim + j);
+      }
+    }
+    Fill(T{0}, (kChunk - count) * dim, start + count * dim);
+    Transpose(start, dim, kChunk, dim, kChunk, c.transposed);
   };
+  const auto pairs = [&](T* by_q, T* by_e) {
+    for (int64_t r = 0; queries && r < c.readers; ++r) {
+      PairProducts<T>({c.q_start + r * kChunk * dim, dim}, count, dim, c.transposed, c.q_gamma, nullptr,
+                      by_q + r * kChunk * kChunk);
+    }
+    if (c.e) PairProducts<T>({c.e_start, dim}, count, dim, c.transposed, c.e_gamma, nullptr, by_e);
+  };
+  for (int64_t r = 0; queries && r < c.readers; ++r) {
+    const RowsAt<T> q = query_rows(r);
+    for (int64_t i = 0; i < count; ++i)
+      MildStartRow(c, q.data + i * q.stride, rows.q_factor, i, QueryReach(p),
+                   c.q_start + (r * kChunk + i) * dim);
+  }
+  for (int64_t i = 0; c.e && i < count; ++i) {
+    MildStartRow(c, rows.e.data + i * rows.e.stride, rows.e_factors ? rows.e_factors[i] : T(1), i,
+                 EraseReach(p), c.e_start + i * dim);
+  }
+  writer_rows(rows.k, c.k_start, c.k_end);
+  pairs(c.qk, c.ek);
+  if (!c.b) return;
+  writer_rows(rows.b, c.b_start, c.b_end);
+  pairs(c.qb, c.eb);
+}
+
+/// Decays by channel of any strength.
+template <class T>
+HWY_NOINLINE void WalkedPairs(const RecurrenceProblem<T>& p, const ChunkAt& at, bool queries,
+                              const Chunk<T>& c) {
+  const int64_t dim = c.dim;
   Copy(c.k, at.count * dim, c.k_end);
   if (c.b) Copy(c.b, at.count * dim, c.b_end);
   const Reach query_reach = QueryReach(p), erase_reach = EraseReach(p);
@@ -224,22 +355,43 @@ HWY_NOINLINE void ChannelPairs(const RecurrenceProblem<T>& p, const ChunkAt& at,
     if (queries && (query_reach == Reach::before) == (now == Reach::before)) {
       const int64_t seen = query_reach == Reach::inclusive ? i + 1 : i;
       for (int64_t row = i; row < c.readers * kChunk; row += kChunk) {
-        start_row(c.q + row * dim, i, query_reach, c.q_start + row * dim);
+        StartRow(c, c.q + row * dim, i, query_reach, c.q_start + row * dim);
         pairs(c.q + row * dim, i, seen, c.qk + row * kChunk, c.qb + row * kChunk);
       }
     }
     if (c.e && (erase_reach == Reach::before) == (now == Reach::before)) {
-      start_row(c.e + i * dim, i, erase_reach, c.e_start + i * dim);
+      StartRow(c, c.e + i * dim, i, erase_reach, c.e_start + i * dim);
       pairs(c.e + i * dim, i, i, c.ek + i * kChunk, c.eb + i * kChunk);
     }
   });
-  if (c.readers == 1 || !queries) return;
-  for (int64_t row = 0; row < c.readers * kChunk; ++row) {  // rows without a token, which products read
-    if (row % kChunk < at.count) continue;
-    Fill(T{0}, dim, c.q_start + row * dim);
+}
+
+/// Rows without a token, which products over all readers read, become 0.
+template <class T>
+HWY_INLINE void ClearRowsBehind(const Chunk<T>& c, int64_t count) {
+  if (c.readers == 1) return;
+  for (int64_t row = 0; row < c.readers * kChunk; ++row) {
+    if (row % kChunk < count) continue;
+    Fill(T{0}, c.dim, c.q_start + row * c.dim);
     Fill(T{0}, kChunk, c.qk + row * kChunk);
     if (c.b) Fill(T{0}, kChunk, c.qb + row * kChunk);
   }
+}
+
+/// Decays by channel, from the rows of GatherChunk and after TokenDecays.
+template <class T>
+HWY_INLINE void ChannelPairs(const RecurrenceProblem<T>& p, const ChunkAt& at, bool queries,
+                             const Chunk<T>& c) {
+  if (MildDecays(c, at.count)) {
+    MildPairs(p, at, queries, c, MildRows<T>{{c.k, c.dim}, {c.b, c.dim}, {c.e, c.dim}, nullptr, T(1)},
+              [&](int64_t r) {
+                return RowsAt<T>{c.q + r * kChunk * c.dim, c.dim};
+              });
+  } else {
+    GatherDecays(p, at, c);
+    WalkedPairs(p, at, queries, c);
+  }
+  if (queries) ClearRowsBehind(c, at.count);
 }
 
 /// own[i]: the share of its own target that token i reads, ⟨q, u∘k⟩ of BeforeDecay and w⟨q, k⟩ of SelfWeight,
@@ -267,11 +419,13 @@ template <class T>
 HWY_INLINE void PrepareChunk(const RecurrenceProblem<T>& p, const ChunkAt& at, bool queries,
                              const Chunk<T>& c) {
   GatherChunk(p, at, queries, c);
-  GatherDecays(p, at, c);
-  if (p.decay == DecayKind::key)
+  if (p.decay == DecayKind::key) {
+    TokenDecays(p, at, c);
     ChannelPairs(p, at, queries, c);
-  else
+  } else {
+    GatherDecays(p, at, c);
     ScalarPairs(p, at, queries, c);
+  }
   for (int64_t r = 0; queries && p.read != ReadKind::after_write && r < c.readers; ++r)
     OwnShares<T>(p, at, {c.q + r * kChunk * c.dim, c.dim}, {c.k, c.dim}, T(1), c.own + r * kChunk);
 }

@@ -166,6 +166,52 @@ HWY_NOINLINE void WriterRowsBackward(const RecurrenceProblem<T>& p, const ChunkA
   }
 }
 
+/// Mild decays by channel: see MildDecays.
+template <class T>
+HWY_NOINLINE void MildPairsBackward(const RecurrenceProblem<T>& p, const ChunkAt& at, bool queries,
+                                    const Chunk<T>& c, const ChunkGradient<T>& g, FetchedRows<T>& fetch) {
+  const hn::ScalableTag<T> d;
+  const int64_t dim = c.dim, count = at.count;
+  const auto within_reach = [&](T* products, const T* table) {
+    if (products) MultiplyInto(table, count * kChunk, products);
+  };
+  const auto add = [&](T* dx, const ChunkTerm<T>& first, const ChunkTerm<T>& more) {
+    ChunkSum<T> sum{.to = dx, .to_stride = dim, .first = first, .from = dx, .from_stride = dim};
+    sum.more[0] = more;
+    sum.more_count = more.k > 0;
+    Sum(count, dim, sum, fetch);
+  };
+  const auto reader_rows = [&](Reach reach, const T* by_k, const T* by_b, T* dx) {
+    const auto term = [&](const T* products, const T* y) {
+      return products ? ChunkTerm<T>{products, kChunk, 1, y, dim, count} : ChunkTerm<T>{};
+    };
+    add(dx, term(by_k, c.k_start), term(by_b, c.b_start));
+    const int64_t shift = reach == Reach::before;
+    MultiplyInto(c.to_token, (count - shift) * dim, dx + shift * dim);
+  };
+  for (int64_t r = 0; queries && r < c.readers; ++r) {
+    T *qk = g.qk + r * kChunk * kChunk, *qb = c.b ? g.qb + r * kChunk * kChunk : nullptr;
+    within_reach(qk, c.q_gamma);
+    within_reach(qb, c.q_gamma);
+    reader_rows(QueryReach(p), qk, qb, g.dq + r * kChunk * dim);
+  }
+  if (c.e) {
+    within_reach(g.ek, c.e_gamma);
+    within_reach(g.eb, c.e_gamma);
+    reader_rows(EraseReach(p), g.ek, g.eb, g.de);
+  }
+  const auto writer_rows = [&](const T* by_q, const T* by_e, T* dy) HWY_ATTR {
+    const int64_t rows = queries ? c.QueryRows(count) : 0;
+    for (int64_t j = 0; j < count; ++j) MultiplyInto(c.to_token + (count - 1) * dim, dim, dy + j * dim);
+    add(dy, {by_q, 1, kChunk, c.q_start, dim, rows},
+        by_e ? ChunkTerm<T>{by_e, 1, kChunk, c.e_start, dim, count} : ChunkTerm<T>{});
+    for (int64_t j = 0; j < count * dim; j += static_cast<int64_t>(hn::Lanes(d)))
+      hn::StoreU(hn::Mul(hn::LoadU(d, dy + j), Reciprocal(d, hn::LoadU(d, c.to_token + j))), d, dy + j);
+  };
+  writer_rows(g.qk, g.ek, g.dk);
+  if (c.b) writer_rows(g.qb, g.eb, g.db);
+}
+
 /// The derivatives by the gates. They follow from the derivatives by the sums of the gates up to each token.
 /// x∘dx belongs to the token that a reader row reads at, and -y∘dy to the token of a writer row. `ends`, in
 /// the shape of a token's gates, is the derivative by the whole chunk's sum.

@@ -59,6 +59,7 @@ template <class T>
 struct RecurrenceResults {
   Operand<T*> output;        ///< [batch, output_heads, len, value_dim]; data null: not wanted
   T* final_state = nullptr;  ///< as initial_state, which may be the same memory; null: not wanted
+  T* saved = nullptr;        ///< what backward reads instead of computing it again; null: not wanted
 };
 
 /// The derivatives by the results, and the gradients that are wanted. Both are null where there is none.
@@ -70,6 +71,7 @@ struct RecurrenceGradientProblem {
   T* constant_log_decay = nullptr;  ///< [heads], in the place of log_decay
   T* bonus = nullptr;               ///< [heads, key_dim]
   T* initial_state = nullptr;
+  const T* saved = nullptr;  ///< as forward wrote it; null: computed again
 };
 
 }  // namespace fovea::kernels

@@ -1,5 +1,6 @@
 // recur_backward: checks, prepares and runs a call, and takes its gradients back to the caller's operands.
 #include "plan/recurrence/prepare.h"
+#include "plan/recurrence/saved.h"
 #include "plan/small_calls.h"
 
 namespace fovea {
@@ -104,6 +105,7 @@ kernels::RecurrenceGradientProblem<T> gradient_problem(const RecurrencePlan::Imp
   g.beta = weight_operand<T>(gradients.beta);
   g.self_weight = weight_operand<T>(gradients.self_weight);
   if (gradients.bonus) g.bonus = gradients.bonus.template data<T>();
+  if (loss.saved_states) g.saved = loss.saved_states.template data<T>() + stamp_size<T>;
   if (gradients.initial_state) g.initial_state = gradients.initial_state.template data<T>();
   return g;
 }

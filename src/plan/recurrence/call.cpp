@@ -1,5 +1,8 @@
 // recur: checks, prepares and runs a call.
+#include <algorithm>
+
 #include "plan/recurrence/prepare.h"
+#include "plan/recurrence/saved.h"
 #include "plan/small_calls.h"
 
 namespace fovea {
@@ -57,7 +60,10 @@ void run(const RecurrencePlan::Impl& plan, const RecurrenceInputs& inputs, const
     clear_rows(outputs.output);
     clear_rows(outputs.denominator);
   }
+  T* saved = outputs.saved_states ? outputs.saved_states.template data<T>() : nullptr;
+  if (saved) results.saved = saved + stamp_size<T>;
   plan.candidate->code<T>().forward(problem, results, executor, carver.rest().data());
+  if (saved) std::fill_n(saved, stamp_size<T>, static_cast<T>(stamp_of(plan, sizes)));
   if (copies) finish_output(plan, results.output, outputs, sequences, executor);
 }
 
@@ -66,6 +72,11 @@ void run(const RecurrencePlan::Impl& plan, const RecurrenceInputs& inputs, const
 std::size_t workspace_bytes(const RecurrencePlan& plan, int threads) {
   const RecurrenceShape& s = plan.shape();
   return bytes_of(plan.impl(), {s.batch, s.len, s.batch}, threads) + 63;
+}
+
+std::int64_t saved_states_size(const RecurrencePlan& plan, const RecurrenceInputs& inputs) {
+  return saved_states_size(plan.impl(),
+                           check_recurrence_inputs("saved_states_size", plan.impl(), inputs, false));
 }
 
 void recur(const RecurrencePlan& plan, const RecurrenceInputs& inputs, const RecurrenceOutputs& outputs,

@@ -7,6 +7,7 @@
 
 #include "core/shortest.h"
 #include "kernels/recurrence/features.h"
+#include "plan/recurrence/saved.h"
 #include "plan/rows.h"
 
 namespace fovea {
@@ -162,10 +163,12 @@ void check_recurrence_outputs(const char* function, const RecurrencePlan::Impl& 
     check_contiguous(function, "final_state", outputs.final_state, plan.compute_dtype(),
                      state_shape(plan.spec, plan.shape, sizes.sequences));
   if (is_given(outputs.denominator)) check_denominator(function, plan, outputs.denominator, sizes);
+  if (is_given(outputs.saved_states)) check_saved_states(function, plan, outputs.saved_states, sizes);
   OverlapCheck overlaps(function);
   overlaps.writes("output", outputs.output);
   overlaps.writes("final_state", outputs.final_state);
   overlaps.writes("denominator", outputs.denominator);
+  overlaps.writes("saved_states", outputs.saved_states);
   for (const RecurrenceField& field : recurrence_fields) {
     // A state may be updated where it is.
     const bool in_place = field.input == &Inputs::initial_state && inputs.initial_state &&
@@ -192,6 +195,10 @@ void check_recurrence_gradients(const char* function, const RecurrencePlan::Impl
   const Shape states = state_shape(plan.spec, plan.shape, sizes.sequences);
   if (is_given(loss.d_final_state))
     check_contiguous(function, "d_final_state", loss.d_final_state, plan.compute_dtype(), states);
+  if (is_given(loss.saved_states)) {
+    check_saved_states(function, plan, loss.saved_states, sizes);
+    check_stamp(function, plan, loss.saved_states, sizes);
+  }
   for (const RecurrenceField& field : recurrence_fields) {
     const TensorView& view = gradients.*field.gradient;
     overlaps.reads(field.name, inputs.*field.input);
@@ -210,6 +217,7 @@ void check_recurrence_gradients(const char* function, const RecurrencePlan::Impl
   overlaps.reads("d_final_state", loss.d_final_state);
   overlaps.reads("output", loss.output);
   overlaps.reads("denominator", loss.denominator);
+  overlaps.reads("saved_states", loss.saved_states);
   overlaps.check();
 }
 

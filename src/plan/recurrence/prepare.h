@@ -35,7 +35,7 @@ void read_row(const ConstTensorView& view, std::int64_t entry, std::int64_t head
   with_type(view.dtype(), [&](auto element) {
     using S = decltype(element);
     const S* from = row_pointer<S>(view, entry, head, row);
-    if constexpr (std::is_same_v<S, float16> && std::is_same_v<T, float>) {
+    if constexpr (sizeof(S) == 2 && std::is_same_v<T, float>) {
       kernels::widen(from, dim, to);
     } else {
 #pragma omp simd
@@ -50,7 +50,7 @@ void write_row(const T* from, const TensorView& view, std::int64_t entry, std::i
   with_type(view.dtype(), [&](auto element) {
     using S = decltype(element);
     S* to = row_pointer<S>(view, entry, head, row);
-    if constexpr (std::is_same_v<S, float16> && std::is_same_v<T, float>) {
+    if constexpr (sizeof(S) == 2 && std::is_same_v<T, float>) {
       kernels::narrow(from, dim, to);
     } else {
 #pragma omp simd

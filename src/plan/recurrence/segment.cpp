@@ -233,6 +233,9 @@ void recur_in_pieces(const RecurrencePlan& plan, const RecurrenceInputs& inputs,
   check_recurrence_outputs(function, plan.impl(), inputs, outputs, sizes);
   if (sizes.entries != 1 || !inputs.sequence_starts.empty())
     throw InvalidArgument(function, "key", "a batch of 1 without sequence_starts", described(inputs.key));
+  if (is_given(outputs.saved_states))
+    throw InvalidArgument(function, "saved_states", "nothing, because pieces save none",
+                          described(outputs.saved_states));
   if (sizes.len <= piece) return recur(plan, inputs, outputs, resources);
   const std::vector<std::int64_t> cuts = cuts_of(sizes.len, piece);
   RecurrenceShape shape = plan.shape();

@@ -17,7 +17,8 @@ cat >"$work/all.h" <<'END'
 #include "fovea/attention/spec.h"
 using namespace fovea;
 END
-flags=(-std=c++20 -O2 -I"$include")
+# On Arm GCC notes for every mod that it passes a pair of numbers otherwise than before 10.1; that is no complaint.
+flags=(-std=c++20 -O2 -Wno-psabi -I"$include")
 # Other compilers say the same sentence in another number of lines, and read no header that GCC compiled.
 gcc=no
 if "$compiler" --version | grep -q 'Free Software Foundation'; then

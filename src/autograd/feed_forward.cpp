@@ -1,0 +1,156 @@
+// Several linear layers at once, and whole feed-forward parts, at inference with packed weights.
+#include <algorithm>
+#include <array>
+#include <vector>
+
+#include "autograd/activation_rows.h"
+#include "autograd/bf16_products.h"
+#include "autograd/linear_shapes.h"
+#include "autograd/packed_products.h"
+#include "autograd/record.h"
+#include "fovea/autograd/ops.h"
+#include "fovea/core/profile.h"
+
+namespace fovea::autograd {
+namespace {
+
+// A matrix that was read packed has no value.
+bool has_gate(const FeedForwardWeights& weights) {
+  return weights.gate.weight.packed() || !weights.gate.weight.empty();
+}
+
+// Whether all layers are packed in one type, and nothing is recorded.
+bool packed_alike(const Var& x, std::span<const LinearWeights> layers) {
+  return !x.recorded() && std::all_of(layers.begin(), layers.end(), [&](const LinearWeights& layer) {
+    return layer.weight.packed() && !layer.weight.recorded() && !layer.bias.recorded() &&
+           layer.weight.packed()->type() == layers.front().weight.packed()->type();
+  });
+}
+
+PackedProducts product_of(const Var& x, const LinearWeights& layer, float* y) {
+  const std::int64_t in = layer.weight.size(1);
+  return {.x = x.value().data<float>(),
+          .weight = layer.weight.packed(),
+          .bias = layer.bias.empty() ? nullptr : layer.bias.value().data<float>(),
+          .y = y,
+          .rows = in > 0 ? x.value().count() / in : 0};
+}
+
+// What lies between the two products of a feed-forward part: rows of the inner size, as the second reads
+// them.
+class InnerRows {
+ public:
+  InnerRows(WeightType type, std::int64_t rows, std::int64_t inner)
+      : inner_(inner), stride_(bf16_row_stride((inner + 1) / 2)) {
+    if (type == WeightType::bf16)
+      rounded_.emplace(rows, stride_);
+    else
+      rows_ = Tensor(DType::f32, {rows, inner});
+  }
+  void put(const float* from, const ProductBlockAt& at) {
+    const std::int64_t width = at.last - at.column;
+    if (rounded_)
+      return bf16_round_rows(from, width, at.end - at.row, width,
+                             rounded_->pairs() + at.row * stride_ + at.column / 2, stride_);
+    for (std::int64_t r = at.row; r < at.end; ++r, from += width)
+      std::copy_n(from, width, rows_.data<float>() + r * inner_ + at.column);
+  }
+  void multiply(PackedProducts second, Executor& executor) {
+    if (!rounded_) {
+      second.x = rows_.data<float>();
+      return packed_products(second, executor);
+    }
+    for_blocks({&second, 1}, executor,
+               [&](std::size_t, const ProductBlockAt& at) { rounded_->multiply(second, at); });
+  }
+
+ private:
+  std::int64_t inner_, stride_;
+  std::optional<ProductRows> rounded_;
+  Tensor rows_;
+};
+
+Var packed_feed_forward(const Var& x, const FeedForwardWeights& weights, Activation activation) {
+  const bool gated = has_gate(weights);
+  std::vector<PackedProducts> inner{product_of(x, gated ? weights.gate : weights.first, nullptr)};
+  if (gated) inner.push_back(product_of(x, weights.first, nullptr));
+  const std::int64_t rows = inner.front().rows, size = weights.first.weight.size(0);
+  Executor& executor = default_executor();
+  const ActivationFunction activate = value_of(activation);
+  InnerRows between(inner.front().weight->type(), rows, size);
+  const ProductRows prepared(inner.front(), executor);
+  // With more rows, the two blocks of f32 would not stay in the second-level cache beside the rows of x.
+  constexpr std::int64_t most_rows = 192;
+  for_blocks_of_all(
+      inner, executor,
+      [&](const ProductBlockAt& at) {
+        thread_local std::vector<float> memory;
+        const std::int64_t width = at.last - at.column, count = (at.end - at.row) * width;
+        if (std::ssize(memory) < 2 * count) memory.resize(static_cast<std::size_t>(2 * count));
+        float* y = memory.data();
+        for (PackedProducts p : inner) {
+          p.y = y;
+          p.y_stride = width;
+          p.first_row = at.row;
+          p.first_column = at.column;
+          prepared.multiply(p, at);
+          y += count;
+        }
+        activate(memory.data(), count, memory.data());
+        if (gated) multiply_by(memory.data() + count, count, memory.data());
+        between.put(memory.data(), at);
+      },
+      most_rows);
+  Tensor y(DType::f32, with_last(x.shape(), weights.second.weight.size(0)));
+  PackedProducts second = product_of(x, weights.second, y.data<float>());
+  second.rows = rows;
+  between.multiply(second, executor);
+  return y;
+}
+
+}  // namespace
+
+std::vector<Var> linears(const Var& x, std::span<const LinearWeights> layers, Products products) {
+  static constexpr ProfileLabel label{"linears", ProfilePart::elementwise};
+  const ProfileSpan span(label);
+  std::vector<Var> result;
+  if (layers.empty()) return result;
+  if (!packed_alike(x, layers)) {
+    for (const auto& [weight, bias] : layers) result.push_back(linear(x, weight, bias, products));
+    return result;
+  }
+  std::vector<PackedProducts> each;
+  for (const LinearWeights& layer : layers) {
+    check_linear("linears", x.shape(), layer);
+    result.emplace_back(Tensor(DType::f32, with_last(x.shape(), layer.weight.size(0))));
+    each.push_back(product_of(x, layer, result.back().value().data<float>()));
+  }
+  packed_products(each, default_executor());
+  return result;
+}
+
+Var feed_forward(const Var& x, const FeedForwardWeights& weights, Activation activation, Products products) {
+  static constexpr ProfileLabel label{"feed forward", ProfilePart::elementwise};
+  const ProfileSpan span(label);
+  const bool with_gate = has_gate(weights);
+  const LinearWeights layers[] = {weights.first, weights.second, weights.gate};
+  if (!packed_alike(x, std::span(layers).first(with_gate ? 3 : 2))) {
+    const auto apply = [&](const Var& rows, const LinearWeights& layer) {
+      return linear(rows, layer.weight, layer.bias, products);
+    };
+    const Var inner = apply(x, weights.first);
+    return apply(with_gate ? gated(activation, apply(x, weights.gate), inner) : activate(activation, inner),
+                 weights.second);
+  }
+  check_linear("feed_forward", x.shape(), weights.first);
+  if (with_gate) {
+    check_linear("feed_forward", x.shape(), weights.gate);
+    if (weights.gate.weight.size(0) != weights.first.weight.size(0))
+      throw InvalidArgument("feed_forward", "weights.gate", to_string(weights.first.weight.shape()),
+                            to_string(weights.gate.weight.shape()));
+  }
+  check_linear("feed_forward", with_last(x.shape(), weights.first.weight.size(0)), weights.second);
+  return packed_feed_forward(x, weights, activation);
+}
+
+}  // namespace fovea::autograd

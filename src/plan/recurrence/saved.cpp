@@ -1,0 +1,51 @@
+#include "plan/recurrence/saved.h"
+
+#include <cstdint>
+
+namespace fovea {
+
+std::int64_t saved_states_size(const RecurrencePlan::Impl& plan, const RecurrenceSizes& sizes) {
+  return with_wide_type(plan.dtype, [&](auto t) -> std::int64_t {
+    using T = decltype(t);
+    const auto count = plan.candidate->code<T>().saved_count;
+    if (!count) return 0;
+    Carver counting;
+    make_sequences({}, sizes, counting);
+    return stamp_size<T> + count(prepare_recurrence<T>(plan, {}, sizes, {}, counting, nullptr));
+  });
+}
+
+std::int64_t stamp_of(const RecurrencePlan::Impl& plan, const RecurrenceSizes& sizes) {
+  const RecurrenceShape& s = plan.shape;
+  std::uint64_t hash = 14695981039346656037u;  // FNV-1a
+  const auto add = [&](unsigned char byte) { hash = (hash ^ byte) * 1099511628211u; };
+  for (const char c : plan.candidate->name + to_string(plan.spec)) add(static_cast<unsigned char>(c));
+  for (const std::int64_t size : {s.num_query_heads, s.num_key_heads, s.num_heads, s.key_dim, s.value_dim,
+                                  sizes.entries, sizes.len, sizes.sequences}) {
+    for (int shift = 0; shift < 64; shift += 8) add(static_cast<unsigned char>(size >> shift));
+  }
+  return static_cast<std::int64_t>((hash ^ hash >> 24 ^ hash >> 48) & 0xffffff);
+}
+
+void check_saved_states(const char* function, const RecurrencePlan::Impl& plan, const ConstTensorView& saved,
+                        const RecurrenceSizes& sizes) {
+  const std::int64_t size = saved_states_size(plan, sizes);
+  if (size == 0)
+    throw InvalidArgument(function, "saved_states",
+                          "nothing, because " + plan.candidate->name + " saves none", described(saved));
+  check_contiguous(function, "saved_states", saved, plan.compute_dtype(), {size});
+  if (reinterpret_cast<std::uintptr_t>(saved.raw()) % 64 != 0)
+    throw InvalidArgument(function, "saved_states", "memory at a multiple of 64 bytes", "another address");
+}
+
+void check_stamp(const char* function, const RecurrencePlan::Impl& plan, const ConstTensorView& saved,
+                 const RecurrenceSizes& sizes) {
+  with_wide_type(plan.dtype, [&](auto t) {
+    using T = decltype(t);
+    if (*saved.template data<T>() != static_cast<T>(stamp_of(plan, sizes)))
+      throw InvalidArgument(function, "saved_states", "what recur saved for these inputs",
+                            "states of another plan or call");
+  });
+}
+
+}  // namespace fovea

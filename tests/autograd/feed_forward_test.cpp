@@ -1,0 +1,137 @@
+// Ops of several linear layers: with packed weights they have the bits of the single ops.
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "autograd/drawn.h"
+#include "fovea/autograd/ops.h"
+#include "fovea/core/executor.h"
+
+namespace fovea::autograd {
+namespace {
+
+LinearWeights layer(std::int64_t in, std::int64_t out, std::uint64_t seed, WeightType type,
+                    bool bias = true) {
+  const Tensor weight = drawn({out, in}, seed);
+  return {.weight = Var(weight, std::make_shared<const PackedMatrix>(weight, type)),
+          .bias = bias ? Var(drawn({out}, seed + 1)) : Var()};
+}
+
+void expect_same_bits(const Var& a, const Var& b) {
+  ASSERT_EQ(a.shape(), b.shape());
+  EXPECT_EQ(std::memcmp(a.value().raw(), b.value().raw(),
+                        static_cast<std::size_t>(a.value().count()) * sizeof(float)),
+            0);
+}
+
+struct Sizes {
+  std::int64_t rows, in, inner, out;
+};
+// Sizes around those of pairs, words of four bytes, panels, tiles and blocks; inner rows with an odd end.
+const Sizes sizes[] = {{1, 5, 33, 7},      {1, 300, 515, 200}, {3, 1, 1, 1}, {13, 64, 129, 33},
+                       {200, 70, 257, 40}, {401, 36, 130, 31}, {0, 8, 16, 4}};
+
+class OfWeights : public testing::TestWithParam<WeightType> {};
+
+TEST_P(OfWeights, LayersOfTheSameRowsHaveTheBitsOfEachAlone) {
+  for (const auto& [rows, in, inner, out] : sizes) {
+    SCOPED_TRACE(std::to_string(rows) + " x " + std::to_string(in) + " to " + std::to_string(inner));
+    const Var x(drawn({rows, 1, in}, 1));
+    const LinearWeights layers[] = {layer(in, inner, 2, GetParam()), layer(in, out, 4, GetParam(), false),
+                                    layer(in, 2 * out, 6, GetParam())};
+    const std::vector<Var> all = linears(x, layers);
+    ASSERT_EQ(all.size(), 3u);
+    for (std::size_t n = 0; n < 3; ++n) expect_same_bits(all[n], linear(x, layers[n].weight, layers[n].bias));
+  }
+}
+
+TEST_P(OfWeights, AFeedForwardPartHasTheBitsOfItsOps) {
+  for (const auto& [rows, in, inner, out] : sizes) {
+    const Var x(drawn({rows, in}, 1));
+    const FeedForwardWeights weights{.first = layer(in, inner, 2, GetParam()),
+                                     .second = layer(inner, out, 4, GetParam()),
+                                     .gate = layer(in, inner, 6, GetParam(), false)};
+    FeedForwardWeights plain = weights;
+    plain.gate = {};
+    const auto apply = [](const Var& rows_of, const LinearWeights& one) {
+      return linear(rows_of, one.weight, one.bias);
+    };
+    for (const Activation activation : {Activation::relu, Activation::gelu, Activation::gelu_tanh,
+                                        Activation::silu, Activation::quick_gelu, Activation::tanh}) {
+      SCOPED_TRACE(std::to_string(rows) + " x " + std::to_string(in) + " to " + std::to_string(inner) +
+                   ", activation " + std::to_string(static_cast<int>(activation)));
+      const Var first = apply(x, weights.first);
+      expect_same_bits(feed_forward(x, plain, activation),
+                       apply(activate(activation, first), weights.second));
+      expect_same_bits(feed_forward(x, weights, activation),
+                       apply(gated(activation, apply(x, weights.gate), first), weights.second));
+    }
+  }
+}
+
+// A matrix that was read packed has a shape and no elements.
+TEST_P(OfWeights, AGateWithoutElementsIsAGate) {
+  const Var x(drawn({3, 8}, 1));
+  const FeedForwardWeights weights{.first = layer(8, 12, 2, GetParam()),
+                                   .second = layer(12, 8, 4, GetParam()),
+                                   .gate = layer(8, 12, 6, GetParam())};
+  FeedForwardWeights read = weights;
+  read.gate.weight = Var(Tensor::without_elements(DType::f32, {12, 8}),
+                         std::make_shared<const PackedMatrix>(weights.gate.weight.value(), GetParam()));
+  expect_same_bits(feed_forward(x, read, Activation::silu), feed_forward(x, weights, Activation::silu));
+}
+
+TEST_P(OfWeights, ARowHasTheSameBitsInAnyBatchAndForAnyNumberOfThreads) {
+  constexpr std::int64_t rows = 401, in = 70;
+  const Tensor x = drawn({rows, in}, 1);
+  const FeedForwardWeights weights{.first = layer(in, 300, 2, GetParam()),
+                                   .second = layer(300, 50, 4, GetParam()),
+                                   .gate = layer(in, 300, 6, GetParam())};
+  const Tensor all = feed_forward(Var(x), weights, Activation::silu).value();
+  for (const std::int64_t first : {0, 1, 100, 400}) {
+    const Tensor one = Tensor::copy_of(x.view().slice(0, first, 1));
+    EXPECT_EQ(std::memcmp(feed_forward(Var(one), weights, Activation::silu).value().raw(),
+                          all.data<float>() + first * 50, 50 * sizeof(float)),
+              0);
+  }
+  for (const int threads : {1, 3}) {
+    const auto pool = make_thread_pool(threads);
+    set_default_executor(pool.get());
+    expect_same_bits(feed_forward(Var(x), weights, Activation::silu), Var(all));
+    set_default_executor(nullptr);
+  }
+}
+
+TEST_P(OfWeights, SizesThatDoNotFitAreRefused) {
+  const Var x(drawn({2, 8}, 1));
+  const LinearWeights other[] = {layer(8, 4, 2, GetParam()), layer(7, 4, 2, GetParam())};
+  EXPECT_THROW(linears(x, other), InvalidArgument);
+  const LinearWeights first = layer(8, 12, 2, GetParam()), second = layer(12, 8, 4, GetParam());
+  EXPECT_THROW(feed_forward(x, {.first = second, .second = first}, Activation::relu), InvalidArgument);
+  EXPECT_THROW(feed_forward(x, {.first = first, .second = first}, Activation::relu), InvalidArgument);
+  const FeedForwardWeights unlike{.first = first, .second = second, .gate = layer(8, 13, 6, GetParam())};
+  EXPECT_THROW(feed_forward(x, unlike, Activation::relu), InvalidArgument);
+}
+
+INSTANTIATE_TEST_SUITE_P(Types, OfWeights,
+                         testing::Values(WeightType::f32, WeightType::bf16, WeightType::int8),
+                         [](const auto& info) { return std::string(to_string(info.param)); });
+
+// A matrix may be packed in another type than its neighbours, or not at all.
+TEST(FeedForward, LayersThatAreNotPackedAlikeAreComputedOneByOne) {
+  const Var x(drawn({5, 8}, 1));
+  const LinearWeights mixed[] = {layer(8, 12, 2, WeightType::bf16),
+                                 layer(8, 12, 4, WeightType::int8),
+                                 {.weight = Var(drawn({3, 8}, 6))}};
+  const std::vector<Var> all = linears(x, mixed);
+  for (std::size_t n = 0; n < 3; ++n) expect_same_bits(all[n], linear(x, mixed[n].weight, mixed[n].bias));
+  const FeedForwardWeights part{.first = mixed[0], .second = layer(12, 8, 8, WeightType::f32)};
+  expect_same_bits(feed_forward(x, part, Activation::relu),
+                   linear(activate(Activation::relu, all[0]), part.second.weight, part.second.bias));
+}
+
+}  // namespace
+}  // namespace fovea::autograd
