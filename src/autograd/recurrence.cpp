@@ -153,8 +153,8 @@ OutputAndState recurrence(const RecurrenceCall& call, const RecurrenceOperands& 
   static constexpr ProfileLabel label{"recurrence", ProfilePart::recurrence};
   const ProfileSpan span(label);
   const RecurrenceShape shape = shape_of(call, operands);
-  const auto saved = std::make_shared<Saved>(
-      Saved{call.plan ? *call.plan : make_recurrence_plan(call.spec, shape), KeptLists(call.lists), {}, {}, {}});
+  const auto saved = std::make_shared<Saved>(Saved{
+      call.plan ? *call.plan : make_recurrence_plan(call.spec, shape), KeptLists(call.lists), {}, {}, {}});
   check_operands(*saved, operands);
   Tape* tape = nullptr;
   for (const Field& field : fields) {
