@@ -137,9 +137,9 @@ HWY_INLINE void AddStoredRows(const T* weights, int64_t weight_stride, const Sto
 }
 #undef FOVEA_UNROLL
 
-/// The four other steps that depend on S and have overloads (tiles/decode-inl.h). LoadQuery writes a query
-/// as StoredScores reads it. WeighRow is Normalize. AddPieceValues adds the values of one piece to `rows`
-/// rows; rows behind it may be fetched up to `rows_end`. Unravel puts the gathered values into order.
+/// The three other steps that depend on S and have overloads (tiles/decode-inl.h). LoadQuery writes a query
+/// as StoredScores reads it. AddPieceValues adds the values of one piece to `rows` rows; rows behind it may
+/// be fetched up to `rows_end`. Unravel puts the gathered values into order.
 template <class T, class S>
 HWY_INLINE void AddPieceValues(S, const HeadRows<S>& values, const Piece& piece, int64_t, int64_t rows,
                                const T* weights, int64_t weight_stride, int64_t dim, T* gathered,
@@ -156,10 +156,6 @@ template <class T, class S>
 HWY_INLINE void LoadQuery(S, const T* from, int64_t dim, int64_t padded, T* to) {
   Copy(from, dim, to);
   Fill(T{0}, padded - dim, to + dim);
-}
-template <class T, class S>
-HWY_INLINE T WeighRow(S, const Problem<T>& p, T scale, int64_t n, T* scores, RowState<T>& state) {
-  return Normalize(p, scale, n, scores, state);
 }
 template <class T, class S>
 HWY_INLINE void Unravel(S, int64_t, T*) {}
@@ -267,7 +263,7 @@ HWY_INLINE void PieceWeights(const SplitMember<T, S>& m, int64_t heads, int64_t 
   const T scale = ScaleOf(p);
   for (int64_t r = 0; r < heads * m.at.rows; ++r) {
     T* scores = scratch.scores + (first + r) * scratch.stride;
-    const T factor = WeighRow(S(), p, scale, count, scores, scratch.states[first + r]);
+    const T factor = Normalize(p, scale, count, scores, scratch.states[first + r]);
     if (factor != T{1}) Scale(factor, width, scratch.gathered + (first + r) * width);
     if (p.dropout_rate > 0) {
       dropout_factors<T>(p.dropout_rate, p.dropout_seed,

@@ -8,9 +8,7 @@
 #define FOVEA_TILES_DECODE_INL_H_
 #endif
 
-#include <bit>
-
-#include "kernels/tiles/chunk-inl.h"
+#include "kernels/tiles/pack-inl.h"
 
 #if HWY_TARGET == HWY_AVX3
 HWY_BEFORE_NAMESPACE();
@@ -342,95 +340,6 @@ HWY_INLINE void AddPieceRows(const float* weights, int64_t weight_stride, const 
   }
 }
 
-/// The pairs of a whole piece.
-constexpr int64_t kPiecePairs = tile_keys / 2;
-
-/// gathered[r] += Σ weights · values for kRows rows and `pairs` pairs of values, for n elements from element
-/// i on. They are kVectors vectors, whole ones with kWhole. The sums stay in registers meanwhile.
-template <int kRows, int kVectors, bool kWhole, Dots S>
-HWY_INLINE void AddVectors(const uint32_t* twos, const S* const* values, int64_t pairs, int64_t i, int64_t n,
-                           float* gathered, int64_t padded) {
-  const hn::ScalableTag<float> d;
-  const PairTag tag;
-  const hn::RepartitionToWide<PairTag> du;
-  PairSums sums[kRows][2 * kVectors];
-  FOVEA_UNROLL for (int r = 0; r < kRows; ++r) {
-    FOVEA_UNROLL for (int v = 0; v < 2 * kVectors; ++v) sums[r][v] =
-        hn::LoadU(d, gathered + r * padded + i + 16 * v);
-  }
-  for (int64_t k = 0; k < pairs; ++k) {
-    Pairs parts[2 * kVectors];
-    FOVEA_UNROLL for (int v = 0; v < kVectors; ++v) {
-      const Pairs a = LoadSome<false, kWhole>(values[2 * k], i + v * kPairLanes, n),
-                  b = LoadSome<false, kWhole>(values[2 * k + 1], i + v * kPairLanes, n);
-      parts[2 * v] = hn::InterleaveLower(tag, a, b);
-      parts[2 * v + 1] = hn::InterleaveUpper(tag, a, b);
-    }
-    FOVEA_UNROLL for (int r = 0; r < kRows; ++r) {
-      const Pairs factor = hn::BitCast(tag, hn::Set(du, twos[r * kPiecePairs + k]));
-      FOVEA_UNROLL for (int v = 0; v < 2 * kVectors; ++v) AddDots(sums[r][v], factor, parts[v]);
-    }
-  }
-  FOVEA_UNROLL for (int r = 0; r < kRows; ++r) {
-    FOVEA_UNROLL for (int v = 0; v < 2 * kVectors; ++v)
-        hn::StoreU(sums[r][v], d, gathered + r * padded + i + 16 * v);
-  }
-}
-
-/// The same for all elements, as many at a time as there are registers for their sums.
-template <int kRows, Dots S>
-HWY_INLINE void AddPairs(const uint32_t* twos, const S* const* values, int64_t pairs, int64_t dim,
-                         float* gathered, int64_t padded) {
-  constexpr int kMost = kRows == 4 ? 2 : 4;
-  int64_t i = 0;
-  for (; i + kMost * kPairLanes <= dim; i += kMost * kPairLanes)
-    AddVectors<kRows, kMost, true>(twos, values, pairs, i, kMost * kPairLanes, gathered, padded);
-  for (; i + kPairLanes <= dim; i += kPairLanes)
-    AddVectors<kRows, 1, true>(twos, values, pairs, i, kPairLanes, gathered, padded);
-  if (i < dim) AddVectors<kRows, 1, false>(twos, values, pairs, i, dim - i, gathered, padded);
-}
-
-/// AddPieceRows for values that the rows before these have brought into the cache. The results have the same
-/// bits, since each sum takes the pairs in the same order. A pass over some of the elements of all values
-/// keeps the sums in registers. It runs at 98 % of the rate of the dot products in the cache, and eights at
-/// 81 %. But from memory 32,768 keys took 1.1 to 1.3 times as long, because it does not read row by row.
-template <int kRows, Dots S>
-HWY_INLINE void AddCachedRows(const float* weights, int64_t weight_stride, const PieceRows<S>& values,
-                              int64_t dim, int64_t count, float* gathered, int64_t padded) {
-  const hn::ScalableTag<float> d;
-  const hn::RebindToUnsigned<decltype(d)> du;
-  alignas(64) uint32_t twos[kRows][kPiecePairs];
-  // Bit n of whole[r]: no weight of eight n is 0.
-  uint32_t whole[kRows], every = ~uint32_t{0};
-  FOVEA_UNROLL for (int r = 0; r < kRows; ++r) {
-    whole[r] = 0;
-    for (int64_t j = 0; j < count; j += 16) {
-      const auto sixteen = hn::LoadU(d, weights + r * weight_stride + j);
-      StoreHalves(du, NearestBf16(d, sixteen), reinterpret_cast<uint16_t*>(twos[r] + j / 2));
-      const uint32_t small = hn::Lt(sixteen, hn::Set(d, kSmallestWeight)).raw;
-      const uint32_t eights = ((small & 0xffu) == 0 ? 1u : 0u) | (small >> 8 == 0 ? 2u : 0u);
-      whole[r] |= eights << (j / kEight);
-    }
-    whole[r] &= (uint32_t{1} << (count / kEight)) - 1;
-    every &= whole[r];
-  }
-  for (int64_t j = 0; j < count; j += kEight) {
-    const int64_t eights = std::countr_one(every >> (j / kEight));
-    if (eights > 0) {
-      AddPairs<kRows>(twos[0] + j / 2, values.rows + j, eights * kTwos, dim, gathered, padded);
-      j += eights * kEight;
-      if (j >= count) break;
-    }
-    for (int r = 0; r < kRows; ++r) {
-      if (whole[r] >> (j / kEight) & 1)
-        AddPairs<1>(twos[r] + j / 2, values.rows + j, int64_t{kTwos}, dim, gathered + r * padded, padded);
-      else
-        AddSomeOfEight(weights + r * weight_stride + j, HWY_MIN(count - j, int64_t{kEight}), values.rows + j,
-                       dim, gathered + r * padded);
-    }
-  }
-}
-
 template <Dots S>
 HWY_INLINE void AddPieceValues(S, const HeadRows<S>& values, const Piece& piece, int64_t rows_end,
                                int64_t rows, const float* weights, int64_t weight_stride, int64_t dim,
@@ -442,12 +351,11 @@ HWY_INLINE void AddPieceValues(S, const HeadRows<S>& values, const Piece& piece,
   ForRowGroups(rows, [&]<int kRows>(int64_t r) HWY_ATTR {
     const float* from = weights + r * weight_stride;
     float* to = gathered + r * padded;
-    if (r > 0)
-      AddCachedRows<kRows>(from, weight_stride, own, dim, count, to, padded);
-    else if (own.operand.data)
-      AddPieceRows<kRows, false>(from, weight_stride, own, dim, count, fetched, to, padded);
+    const int64_t fetch = r == 0 ? fetched : 0;
+    if (own.operand.data)
+      AddPieceRows<kRows, false>(from, weight_stride, own, dim, count, fetch, to, padded);
     else
-      AddPieceRows<kRows, true>(from, weight_stride, own, dim, count, fetched, to, padded);
+      AddPieceRows<kRows, true>(from, weight_stride, own, dim, count, fetch, to, padded);
   });
 }
 
@@ -463,31 +371,6 @@ HWY_INLINE void Unravel(S, int64_t width, float* gathered) {
       hwy::CopyBytes<16>(rows + 16 + 4 * block, gathered + i + 8 * block + 4);
     }
   }
-}
-
-/// Turns the scores of one piece of a row into weights, as Absorb does, by the powers of 2 of the tile
-/// kernels. Their error of 2.6e-6 is small beside the rounding of a weight to bf16. They are not fused with
-/// the scale: see Exponentials.
-template <Dots S>
-HWY_INLINE float WeighRow(S, const Problem<float>&, float scale, int64_t n, float* scores,
-                          RowState<float>& state) {
-  const hn::ScalableTag<float> d;
-  const float best = MaximumOf(scores, n) * scale;
-  const float maximum = best > state.maximum ? best : state.maximum;
-  if (maximum == kHidden<float>) return Absorb(scale, n, scores, state);
-  for (int64_t j = n; j < Padded<float>(n); ++j) scores[j] = kHidden<float>;
-  const auto slope = hn::Set(d, scale), shift = hn::Set(d, maximum), unit = hn::Set(d, 1.44269504f);
-  auto sum = hn::Zero(d);
-  for (int64_t j = 0; j < n; j += static_cast<int64_t>(hn::Lanes(d))) {
-    const auto exponent = hn::Sub(hn::Mul(hn::LoadU(d, scores + j), slope), shift);
-    const auto weight = Power<true>(hn::Mul(exponent, unit));
-    hn::StoreU(weight, d, scores + j);
-    sum = hn::Add(sum, weight);
-  }
-  const float factor = state.maximum == maximum ? 1.0f : std::exp(state.maximum - maximum);
-  state.sum = state.sum * factor + hn::GetLane(hn::SumOfLanes(d, sum));
-  state.maximum = maximum;
-  return factor;
 }
 #undef FOVEA_UNROLL
 
