@@ -292,18 +292,18 @@ MultiHeadAttention::Projected MultiHeadAttention::projected(Context& context, co
                                                             const Var& key_rows,
                                                             const Var& value_rows) const {
   const auto same = [](const Var& a, const Var& b) {
-    return a.value().raw() == b.value().raw() && a.shape() == b.shape();
+    return a.node() == b.node() && a.value().raw() == b.value().raw() && a.shape() == b.shape();
   };
-  const bool keys = reads_keys(options_.spec), one = same(key_rows, value_rows);
-  // A tape keeps the order of single layers, on which the bits of its gradients depend.
-  if (!context.training() && keys && one && same(x, key_rows))
-    return projected(context, x, {&query_, &key_, &value_});
+  const bool keys = reads_keys(options_.spec);
+  const bool together = keys && same(key_rows, value_rows);
+  if (together && same(x, key_rows)) return projected(context, x, {&query_, &key_, &value_});
   Projected result = projected(context, x, {&query_});
-  if (!context.training() && keys && one) {
+  if (together) {
     const Projected memory = projected(context, key_rows, {&key_, &value_});
     return {result.queries, memory.keys, memory.values};
   }
   if (keys) result.keys = projected(context, key_rows, {&key_}).keys;
+  result.values = projected(context, value_rows, {&value_}).values;
   return result;
 }
 
@@ -372,7 +372,6 @@ Var MultiHeadAttention::attend_rows(Context& context, const Var& x, const Var& k
                                  longest_entry(call.query_starts), longest_entry(call.key_starts))
                       : shape_of(q.size(0), q.size(1), key_rows.size(1));
   const autograd::Operands operands = autograd::attention_operands(context.tape, shape);
-  if (v.empty()) v = value_(context, value_rows);
   return finished(context, x, autograd::attention(engine_call(context, call, shape, operands), q, k, v));
 }
 

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "autograd/block_products.h"
 #include "autograd/drawn.h"
 #include "fovea/autograd/ops.h"
 #include "fovea/core/dtype.h"
@@ -19,22 +20,13 @@ namespace fovea::autograd {
 namespace {
 
 Tensor product(const Tensor& x, const PackedMatrix& weight, const Tensor& bias, bool dot) {
-  Tensor y(DType::f32, {x.size(0), weight.out()});
-  const PackedProducts p{.x = x.data<float>(),
-                         .weight = &weight,
-                         .bias = bias.data<float>(),
-                         .y = y.data<float>(),
-                         .rows = x.size(0),
-                         .x_stride = x.size(1)};
-  const auto pairs = bf16_rows(p, default_executor(), dot);
-  for_blocks({&p, 1}, default_executor(),
-             [&](std::size_t, const ProductBlockAt& at) { bf16_block(p, pairs.get(), at, dot); });
-  return y;
+  return product_by_blocks(
+      x, weight, bias, [&](const PackedProducts& p) { return bf16_rows(p, default_executor(), dot); },
+      [&](const PackedProducts& p, const auto& pairs, const ProductBlockAt& at) {
+        bf16_block(p, pairs.get(), at, dot);
+      });
 }
 
-// Sizes around those of pairs, vectors, panels, tiles of rows, blocks and threads.
-const std::pair<std::int64_t, std::int64_t> sizes[] = {{1, 1},   {3, 5},    {4, 31},    {7, 33},  {16, 32},
-                                                       {19, 64}, {130, 70}, {515, 200}, {64, 300}};
 constexpr std::int64_t rows = 53;
 
 double rounded(float x) {
@@ -42,7 +34,7 @@ double rounded(float x) {
 }
 
 TEST(Bf16Products, EveryPathSumsTheProductsOfRoundedNumbers) {
-  for (const auto& [in, out] : sizes) {
+  for (const auto& [in, out] : product_sizes) {
     SCOPED_TRACE(std::to_string(in) + " to " + std::to_string(out));
     const Tensor x = drawn({rows, in}, 1), weight = drawn({out, in}, 2), bias = drawn({out}, 3);
     const PackedMatrix packed(weight, WeightType::bf16);
@@ -70,7 +62,7 @@ TEST(Bf16Products, EveryPathSumsTheProductsOfRoundedNumbers) {
 }
 
 TEST(Bf16Products, ARowHasTheSameBitsInAnyBatchAndForAnyNumberOfThreads) {
-  for (const auto& [in, out] : sizes) {
+  for (const auto& [in, out] : product_sizes) {
     const Tensor x = drawn({rows, in}, 1), weight = drawn({out, in}, 2), bias = drawn({out}, 3);
     const PackedMatrix packed(weight, WeightType::bf16);
     for (const bool dot : {false, has_dot_bf16()}) {

@@ -9,6 +9,7 @@
 #include <memory>
 #include <vector>
 
+#include "autograd/block_products.h"
 #include "autograd/drawn.h"
 #include "fovea/autograd/ops.h"
 #include "fovea/core/executor.h"
@@ -31,26 +32,16 @@ Quantized quantized(const float* row, std::int64_t count) {
 }
 
 Tensor product(const Tensor& x, const PackedMatrix& weight, const Tensor& bias, bool vnni) {
-  Tensor y(DType::f32, {x.size(0), weight.out()});
-  const PackedProducts p{.x = x.data<float>(),
-                         .weight = &weight,
-                         .bias = bias.data<float>(),
-                         .y = y.data<float>(),
-                         .rows = x.size(0),
-                         .x_stride = x.size(1)};
-  const QuantizedRows rows = int8_rows(p, default_executor(), vnni);
-  for_blocks({&p, 1}, default_executor(),
-             [&](std::size_t, const ProductBlockAt& at) { int8_block(p, rows, at, vnni); });
-  return y;
+  return product_by_blocks(
+      x, weight, bias, [&](const PackedProducts& p) { return int8_rows(p, default_executor(), vnni); },
+      [&](const PackedProducts& p, const QuantizedRows& rows, const ProductBlockAt& at) {
+        int8_block(p, rows, at, vnni);
+      });
 }
-
-// Sizes around those of words of four columns, vectors, panels, tiles of rows, blocks and threads.
-const std::pair<std::int64_t, std::int64_t> sizes[] = {{1, 1},   {3, 5},    {4, 31},    {7, 33},  {16, 32},
-                                                       {19, 64}, {130, 70}, {515, 200}, {64, 300}};
 
 TEST(Int8Products, EveryPathHasTheBitsOfTheDefinition) {
   constexpr std::int64_t rows = 53;
-  for (const auto& [in, out] : sizes) {
+  for (const auto& [in, out] : product_sizes) {
     SCOPED_TRACE(std::to_string(in) + " to " + std::to_string(out));
     const Tensor x = drawn({rows, in}, 1), weight = drawn({out, in}, 2), bias = drawn({out}, 3);
     const PackedMatrix packed(weight, WeightType::int8);
@@ -88,7 +79,7 @@ TEST(Int8Products, EveryPathHasTheBitsOfTheDefinition) {
 
 TEST(Int8Products, ARowHasTheSameBitsInAnyBatch) {
   constexpr std::int64_t rows = 53;
-  for (const auto& [in, out] : sizes) {
+  for (const auto& [in, out] : product_sizes) {
     const Tensor x = drawn({rows, in}, 1), weight = drawn({out, in}, 2), bias = drawn({out}, 3);
     const Var packed(weight, std::make_shared<const PackedMatrix>(weight, WeightType::int8));
     const Tensor all = linear(x, packed, bias).value();

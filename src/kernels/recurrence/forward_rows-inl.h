@@ -122,13 +122,9 @@ HWY_NOINLINE void ForwardFactors(const RecurrenceProblem<T>& p, const ChunkAt& a
   if (c.e) PairDecays(c.decay, EraseReach(p), c.e_gamma);
 }
 
-/// Everything of a chunk that needs no state, where all channels share a decay. Without `queries`, only what
-/// the state needs.
-template <class T>
-HWY_INLINE ForwardRows<T> SharedDecayRows(const RecurrenceProblem<T>& p, const ChunkAt& at, bool queries,
-                                          const Chunk<T>& c, const ForwardBuffers<T>& f) {
-  ForwardFactors(p, at, queries, c, f);
-  ForwardRows<T> rows{};
+/// The rows of keys, and those of what erases and of b where the write has them.
+template <class T, class Rows>
+HWY_INLINE void ReadKeyRows(const RecurrenceProblem<T>& p, const ChunkAt& at, const Chunk<T>& c, Rows& rows) {
   rows.k = KeyRowsOf(p, p.key, KeyHeadOf(p, at.h), at, c, c.k);
   if (c.b) {
     rows.e = KeyRowsOf(p, p.a, at.h, at, c, c.e);
@@ -136,6 +132,16 @@ HWY_INLINE ForwardRows<T> SharedDecayRows(const RecurrenceProblem<T>& p, const C
   } else if (c.e) {
     rows.e = p.erase.data ? KeyRowsOf(p, p.erase, at.h, at, c, c.e) : rows.k;
   }
+}
+
+/// Everything of a chunk that needs no state, where all channels share a decay. Without `queries`, only what
+/// the state needs.
+template <class T>
+HWY_INLINE ForwardRows<T> SharedDecayRows(const RecurrenceProblem<T>& p, const ChunkAt& at, bool queries,
+                                          const Chunk<T>& c, const ForwardBuffers<T>& f) {
+  ForwardFactors(p, at, queries, c, f);
+  ForwardRows<T> rows{};
+  ReadKeyRows(p, at, c, rows);
   rows.e_factors = f.e_factors;
   rows.q_factors = f.q_factors;
   const auto pairs = [&](const RowsAt<T>& writers, T* by_q, T* by_e) {
@@ -161,15 +167,9 @@ HWY_INLINE ForwardRows<T> ChannelDecayRows(const RecurrenceProblem<T>& p, const 
   if (p.key_dim == c.dim && MildDecays(c, at.count)) {
     const T scale = static_cast<T>(p.scale);
     MildRows<T> rows{};
-    rows.k = KeyRowsOf(p, p.key, KeyHeadOf(p, at.h), at, c, c.k);
+    ReadKeyRows(p, at, c, rows);
     rows.q_factor = scale;
-    if (c.b) {
-      rows.e = KeyRowsOf(p, p.a, at.h, at, c, c.e);
-      rows.b = KeyRowsOf(p, p.b, at.h, at, c, c.b);
-    } else if (c.e) {
-      rows.e = p.erase.data ? KeyRowsOf(p, p.erase, at.h, at, c, c.e) : rows.k;
-      rows.e_factors = f.minus_beta;
-    }
+    if (c.e && !c.b) rows.e_factors = f.minus_beta;
     const auto query_rows = [&](int64_t r) {
       return KeyRowsOf(p, p.query, QueryHeadOf(p, at.h, r), at, c, c.q + r * kChunk * c.dim);
     };

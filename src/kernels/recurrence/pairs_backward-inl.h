@@ -42,6 +42,23 @@ HWY_INLINE ChunkGradient<T> TakeChunkGradient(const RecurrenceProblem<T>& p, con
           carve.Take<T>(p.decay == DecayKind::key ? rows : kChunk)};
 }
 
+/// For queries and for what erases: `decayed` multiplies the derivatives by the products of pairs by a table
+/// of decays, and `rows` adds them to the derivative by the reader rows.
+template <class T, class Decayed, class Rows>
+HWY_INLINE void ForReaders(const RecurrenceProblem<T>& p, bool queries, const Chunk<T>& c,
+                           const ChunkGradient<T>& g, const Decayed& decayed, const Rows& rows) {
+  for (int64_t r = 0; queries && r < c.readers; ++r) {
+    T *qk = g.qk + r * kChunk * kChunk, *qb = c.b ? g.qb + r * kChunk * kChunk : nullptr;
+    decayed(qk, c.q_gamma);
+    decayed(qb, c.q_gamma);
+    rows(QueryReach(p), qk, qb, g.dq + r * kChunk * c.dim);
+  }
+  if (!c.e) return;
+  decayed(g.ek, c.e_gamma);
+  decayed(g.eb, c.e_gamma);
+  rows(EraseReach(p), g.ek, g.eb, g.de);
+}
+
 /// Decays that are the same for all channels. With G the derivative by the undecayed products of pairs,
 /// dx = decays dx_start + G y and dy = decays dy_end + G^T x.
 template <class T>
@@ -67,17 +84,7 @@ HWY_NOINLINE void ScalarPairsBackward(const RecurrenceProblem<T>& p, const Chunk
     };
     add(dx, g.from_start, term(by_k, c.k), term(by_b, c.b));
   };
-  for (int64_t r = 0; queries && r < c.readers; ++r) {
-    T *qk = g.qk + r * kChunk * kChunk, *qb = c.b ? g.qb + r * kChunk * kChunk : nullptr;
-    undecayed(qk, c.q_gamma);
-    undecayed(qb, c.q_gamma);
-    reader_rows(QueryReach(p), qk, qb, g.dq + r * kChunk * dim);
-  }
-  if (c.e) {
-    undecayed(g.ek, c.e_gamma);
-    undecayed(g.eb, c.e_gamma);
-    reader_rows(EraseReach(p), g.ek, g.eb, g.de);
-  }
+  ForReaders(p, queries, c, g, undecayed, reader_rows);
   const auto writer_rows = [&](const T* by_q, const T* by_e, T* dy) {
     const int64_t rows = queries ? c.QueryRows(count) : 0;
     add(dy, c.to_end, {by_q, 1, kChunk, c.q, dim, rows},
@@ -189,17 +196,7 @@ HWY_NOINLINE void MildPairsBackward(const RecurrenceProblem<T>& p, const ChunkAt
     const int64_t shift = reach == Reach::before;
     MultiplyInto(c.to_token, (count - shift) * dim, dx + shift * dim);
   };
-  for (int64_t r = 0; queries && r < c.readers; ++r) {
-    T *qk = g.qk + r * kChunk * kChunk, *qb = c.b ? g.qb + r * kChunk * kChunk : nullptr;
-    within_reach(qk, c.q_gamma);
-    within_reach(qb, c.q_gamma);
-    reader_rows(QueryReach(p), qk, qb, g.dq + r * kChunk * dim);
-  }
-  if (c.e) {
-    within_reach(g.ek, c.e_gamma);
-    within_reach(g.eb, c.e_gamma);
-    reader_rows(EraseReach(p), g.ek, g.eb, g.de);
-  }
+  ForReaders(p, queries, c, g, within_reach, reader_rows);
   const auto writer_rows = [&](const T* by_q, const T* by_e, T* dy) HWY_ATTR {
     const int64_t rows = queries ? c.QueryRows(count) : 0;
     for (int64_t j = 0; j < count; ++j) MultiplyInto(c.to_token + (count - 1) * dim, dim, dy + j * dim);
