@@ -42,8 +42,8 @@ HWY_INLINE ChunkGradient<T> TakeChunkGradient(const RecurrenceProblem<T>& p, con
           carve.Take<T>(p.decay == DecayKind::key ? rows : kChunk)};
 }
 
-/// For queries and for what erases: `decayed` multiplies the derivatives by the products of pairs by a table
-/// of decays, and `rows` adds them to the derivative by the reader rows.
+/// For queries and for what erases. `decayed` multiplies the derivatives by the products of pairs by a table
+/// of decays. `rows` adds them to the derivative by the reader rows.
 template <class T, class Decayed, class Rows>
 HWY_INLINE void ForReaders(const RecurrenceProblem<T>& p, bool queries, const Chunk<T>& c,
                            const ChunkGradient<T>& g, const Decayed& decayed, const Rows& rows) {
