@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "autograd/bf16_products.h"
+#include "core/cpu.h"
 
 #if defined(__x86_64__)
 // GCC 12 warns of the undefined vectors of its own intrinsics (GCC bug 105593).
@@ -254,10 +255,7 @@ Pair* memory(std::vector<Pair>& of, std::int64_t pairs) {
 }  // namespace
 
 bool has_dot_bf16() noexcept {
-  static const bool has = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-                          __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
-                          __builtin_cpu_supports("avx512bf16");
-  return has;
+  return cpu_has_avx512_bf16();
 }
 
 void bf16_block_dot(const ProductBlock& p) {

@@ -11,6 +11,7 @@
 #define HWY_TARGET_INCLUDE "autograd/bf16_products.cpp"
 #include "hwy/foreach_target.h"
 #include "hwy/highway.h"
+#include "kernels/simd/best.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace fovea::autograd {
@@ -81,8 +82,6 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace fovea::autograd {
 
-HWY_EXPORT(Bf16Block);
-
 namespace {
 
 void round_rows_any(const float* x, std::int64_t stride, std::int64_t rows, std::int64_t in,
@@ -141,7 +140,7 @@ void bf16_block(const PackedProducts& p, const std::uint32_t* x, const ProductBl
   if (dot)
     bf16_packed_dot(p, x, at.row, at.end, at.column, at.last);
   else
-    HWY_DYNAMIC_DISPATCH(Bf16Block)(p, x, at.row, at.end, at.column, at.last);
+    FOVEA_BEST(Bf16Block)(p, x, at.row, at.end, at.column, at.last);
 }
 
 }  // namespace fovea::autograd

@@ -10,6 +10,7 @@
 #define HWY_TARGET_INCLUDE "autograd/int8_products.cpp"
 #include "hwy/foreach_target.h"
 #include "hwy/highway.h"
+#include "kernels/simd/best.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace fovea::autograd {
@@ -145,9 +146,6 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace fovea::autograd {
 
-HWY_EXPORT(QuantizeRow);
-HWY_EXPORT(Int8Block);
-
 QuantizedRows::QuantizedRows(std::int64_t rows, std::int64_t width, bool as_bytes) : columns(width) {
   const auto count = static_cast<std::size_t>(rows * width);
   scales.resize(static_cast<std::size_t>(rows));
@@ -166,7 +164,7 @@ QuantizedRows int8_rows(const PackedProducts& p, Executor& executor, bool vnni) 
   constexpr std::int64_t rows_a_unit = 16;
   by_rows.parallel_for((p.rows + rows_a_unit - 1) / rows_a_unit, [&](std::int64_t unit, int) {
     for (std::int64_t r = unit * rows_a_unit; r < std::min(p.rows, (unit + 1) * rows_a_unit); ++r) {
-      HWY_DYNAMIC_DISPATCH(QuantizeRow)
+      FOVEA_BEST(QuantizeRow)
       (p.x + r * p.x_stride, in, x.scales[static_cast<std::size_t>(r)],
        vnni ? nullptr : x.numbers.get() + r * columns, vnni ? x.bytes.get() + r * columns : nullptr);
     }
@@ -178,7 +176,7 @@ void int8_block(const PackedProducts& p, const QuantizedRows& x, const ProductBl
   if (vnni)
     int8_block_vnni(p, x, at.row, at.end, at.column, at.last);
   else
-    HWY_DYNAMIC_DISPATCH(Int8Block)(p, x, at.row, at.end, at.column, at.last);
+    FOVEA_BEST(Int8Block)(p, x, at.row, at.end, at.column, at.last);
 }
 
 }  // namespace fovea::autograd

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "autograd/int8_products.h"
+#include "core/cpu.h"
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -73,10 +74,7 @@ constexpr std::array<Tile, full_rows> tiles = {tile<1>, tile<2>, tile<3>, tile<4
 }  // namespace
 
 bool has_vnni() noexcept {
-  static const bool has = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-                          __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
-                          __builtin_cpu_supports("avx512vnni");
-  return has;
+  return cpu_has_avx512_vnni();
 }
 
 void int8_block_vnni(const PackedProducts& p, const QuantizedRows& x, std::int64_t row, std::int64_t end,

@@ -12,6 +12,7 @@
 #define HWY_TARGET_INCLUDE "autograd/packed_matrix.cpp"
 #include "hwy/foreach_target.h"
 #include "hwy/highway.h"
+#include "kernels/simd/best.h"
 #include "kernels/simd/bf16-inl.h"
 #include "kernels/simd/transpose-inl.h"
 
@@ -86,11 +87,6 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace fovea::autograd {
 
-HWY_EXPORT(TransposePanel);
-HWY_EXPORT(RoundRow);
-HWY_EXPORT(LargestOf);
-HWY_EXPORT(QuantizeRow);
-
 std::string_view to_string(WeightType type) {
   return type == WeightType::int8 ? "int8" : type == WeightType::bf16 ? "bf16" : "f32";
 }
@@ -148,18 +144,18 @@ void PackedMatrix::pack(const Panel& panel_of) {
       narrow.assign(static_cast<std::size_t>(panel_rows * cells), 0);
       from = narrow.data();
     }
-    for (std::int64_t n = 0; n < count && type_ == WeightType::bf16; ++n) HWY_DYNAMIC_DISPATCH(RoundRow)
+    for (std::int64_t n = 0; n < count && type_ == WeightType::bf16; ++n) FOVEA_BEST(RoundRow)
     (rows + n * in_, in_, reinterpret_cast<bfloat16*>(narrow.data() + n * cells));
     for (std::int64_t n = 0; n < count && type_ == WeightType::int8; ++n) {
-      const float largest = HWY_DYNAMIC_DISPATCH(LargestOf)(rows + n * in_, in_);
+      const float largest = FOVEA_BEST(LargestOf)(rows + n * in_, in_);
       if (std::isinf(largest)) finite = false;
       const float scale = largest / 127.0f;
       if (scale == 0.0f || !finite) continue;  // zeros, or numbers below 2e-43
       scales_.data<float>()[first + n] = scale;
-      sums_[static_cast<std::size_t>(first + n)] = HWY_DYNAMIC_DISPATCH(QuantizeRow)(
+      sums_[static_cast<std::size_t>(first + n)] = FOVEA_BEST(QuantizeRow)(
           rows + n * in_, in_, scale, reinterpret_cast<std::int8_t*>(narrow.data() + n * cells));
     }
-    HWY_DYNAMIC_DISPATCH(TransposePanel)(from, cells, count, to + number * cells * panel_rows);
+    FOVEA_BEST(TransposePanel)(from, cells, count, to + number * cells * panel_rows);
   });
   if (!finite)
     throw InvalidArgument("PackedMatrix", "weight", "finite numbers for int8", "an infinity or a NaN");

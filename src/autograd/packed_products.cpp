@@ -13,6 +13,7 @@
 #include "hwy/cache_control.h"
 #include "hwy/foreach_target.h"
 #include "hwy/highway.h"
+#include "kernels/simd/best.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace fovea::autograd {
@@ -136,8 +137,6 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace fovea::autograd {
 
-HWY_EXPORT(F32Block);
-
 namespace {
 double bytes_of(WeightType type) {
   return type == WeightType::int8 ? 1.0 : type == WeightType::bf16 ? 2.0 : 4.0;
@@ -247,7 +246,7 @@ void ProductRows::multiply(const PackedProducts& p, const ProductBlockAt& at) co
   PackedProducts with_rows = p;
   with_rows.x = x_;
   with_rows.x_stride = x_stride_;
-  HWY_DYNAMIC_DISPATCH(F32Block)(with_rows, at.row, at.end, at.column, at.last);
+  FOVEA_BEST(F32Block)(with_rows, at.row, at.end, at.column, at.last);
 }
 
 void packed_products(const PackedProducts& p, Executor& executor) {

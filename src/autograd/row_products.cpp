@@ -9,6 +9,7 @@
 #define HWY_TARGET_INCLUDE "autograd/row_products.cpp"
 #include "hwy/foreach_target.h"
 #include "hwy/highway.h"
+#include "kernels/simd/best.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace fovea::autograd {
@@ -131,8 +132,6 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace fovea::autograd {
 
-HWY_EXPORT(Block);
-
 void row_products(const RowProducts& p, Executor& executor) {
   // 48 rows of 512 numbers are 96 KiB, which stay in the second-level cache while 64 columns pass by.
   constexpr std::int64_t block_rows = 48, block_columns = 64;
@@ -145,7 +144,7 @@ void row_products(const RowProducts& p, Executor& executor) {
   const ProfileSpan span(label, product_work(p.rows, p.out, p.in));
   chosen.parallel_for(down * across, [&](std::int64_t unit, int) {
     const std::int64_t row = unit / across * block_rows, column = unit % across * block_columns;
-    HWY_DYNAMIC_DISPATCH(Block)
+    FOVEA_BEST(Block)
     (p, row, std::min(p.rows, row + block_rows), column, std::min(p.out, column + block_columns));
   });
 }

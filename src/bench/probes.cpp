@@ -6,6 +6,7 @@
 #define HWY_TARGET_INCLUDE "bench/probes.cpp"
 #include "hwy/foreach_target.h"
 #include "hwy/highway.h"
+#include "kernels/simd/best.h"
 #include "kernels/simd/math-inl.h"
 #include "kernels/tiles/product.h"
 
@@ -101,12 +102,6 @@ HWY_AFTER_NAMESPACE();
 
 namespace fovea::bench {
 
-HWY_EXPORT(FmaStep);
-HWY_EXPORT(ExponentialStep);
-HWY_EXPORT(TanhStep);
-HWY_EXPORT(ReadStep);
-HWY_EXPORT(UpdateStep);
-
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -125,26 +120,26 @@ double step(Probe probe, Part& part) {
   double done = 0.0;
   switch (probe) {
     case Probe::fma_f32:
-      done = HWY_DYNAMIC_DISPATCH(FmaStep)(&kept);
+      done = FOVEA_BEST(FmaStep)(&kept);
       break;
     case Probe::dot_bf16:
       return dot_bf16_step();
     case Probe::amx_bf16:
       return amx_step();
     case Probe::exponential:
-      done = HWY_DYNAMIC_DISPATCH(ExponentialStep)(part.data, in_l1, &kept);
+      done = FOVEA_BEST(ExponentialStep)(part.data, in_l1, &kept);
       break;
     case Probe::exponential_16:
       return exponential_16_step(part.data, in_l1);
     case Probe::tanh:
-      done = HWY_DYNAMIC_DISPATCH(TanhStep)(part.data, in_l1, &kept);
+      done = FOVEA_BEST(TanhStep)(part.data, in_l1, &kept);
       break;
     case Probe::read:
     case Probe::update: {
       constexpr std::int64_t most = 1 << 16;  // 256 KiB between two readings of the clock
       const std::int64_t count = std::min(most, part.count - part.at);
-      done = probe == Probe::read ? HWY_DYNAMIC_DISPATCH(ReadStep)(part.data + part.at, count, &kept)
-                                  : HWY_DYNAMIC_DISPATCH(UpdateStep)(part.data + part.at, count);
+      done = probe == Probe::read ? FOVEA_BEST(ReadStep)(part.data + part.at, count, &kept)
+                                  : FOVEA_BEST(UpdateStep)(part.data + part.at, count);
       part.at = part.at + count == part.count ? 0 : part.at + count;
       break;
     }

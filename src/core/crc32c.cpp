@@ -4,6 +4,8 @@
 #include <bit>
 #include <cstring>
 
+#include "core/cpu.h"
+
 namespace fovea {
 namespace {
 
@@ -66,8 +68,7 @@ std::uint32_t crc32c_by_tables(const void* bytes, std::size_t count, std::uint32
 
 std::uint32_t crc32c(const void* bytes, std::size_t count, std::uint32_t before) noexcept {
 #ifdef __x86_64__
-  static const bool has_instruction = __builtin_cpu_supports("sse4.2") != 0;
-  if (has_instruction) return ~by_instruction(static_cast<const unsigned char*>(bytes), count, ~before);
+  if (cpu_has_sse42()) return ~by_instruction(static_cast<const unsigned char*>(bytes), count, ~before);
 #endif
   return crc32c_by_tables(bytes, count, before);
 }

@@ -1,22 +1,23 @@
 #include "kernels/isas.h"
 
+#include "core/cpu.h"
+
 namespace fovea::kernels {
 namespace {
 
 #if HWY_ARCH_X86
-template <std::int64_t kTarget>
-const char* absence_of() {
-  static const bool here = (hwy::SupportedTargets() & kTarget) != 0;  // called forty times for each plan
-  return here ? nullptr : "this CPU lacks the instructions";
+template <bool (*has)() noexcept>
+const char* absence_unless() {
+  return has() ? nullptr : "this CPU lacks the instructions";
 }
 #endif
 
 }  // namespace
 
 #if HWY_ARCH_X86
-const Isa avx512_isa{.name = "avx512", .absence = absence_of<HWY_AVX3>, .mods = ModIsa::avx512};
-const Isa avx2_isa{.name = "avx2", .absence = absence_of<HWY_AVX2>, .mods = ModIsa::avx2};
-const Isa baseline_isa{.name = "baseline", .absence = absence_of<HWY_SSE4>};
+const Isa avx512_isa{.name = "avx512", .absence = absence_unless<cpu_has_avx512>, .mods = ModIsa::avx512};
+const Isa avx2_isa{.name = "avx2", .absence = absence_unless<cpu_has_avx2>, .mods = ModIsa::avx2};
+const Isa baseline_isa{.name = "baseline", .absence = absence_unless<cpu_has_sse42>};
 #else
 // The one target that the compiler may use everywhere, so no CPU lacks it. Highway is not asked: its NEON
 // wants AES as well, which no kernel uses and which a Raspberry Pi 4 lacks.

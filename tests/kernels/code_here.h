@@ -2,18 +2,19 @@
 // Included after Highway, in the part of a test that is compiled once (HWY_ONCE).
 #pragma once
 
-#include <cstdint>
 #include <initializer_list>
 #include <string>
 #include <utility>
 #include <vector>
+
+#include "core/cpu.h"
 
 namespace fovea::testing {
 
 template <class Code>
 struct TargetCode {
   const char* name;
-  std::int64_t target;  ///< a bit of hwy::SupportedTargets
+  bool here;  ///< whether this CPU runs it
   Code code;
 };
 
@@ -21,7 +22,7 @@ template <class Code>
 std::vector<std::pair<std::string, Code>> supported(std::initializer_list<TargetCode<Code>> all) {
   std::vector<std::pair<std::string, Code>> list;
   for (const TargetCode<Code>& one : all) {
-    if (hwy::SupportedTargets() & one.target) list.emplace_back(one.name, one.code);
+    if (one.here) list.emplace_back(one.name, one.code);
   }
   return list;
 }
@@ -29,19 +30,19 @@ std::vector<std::pair<std::string, Code>> supported(std::initializer_list<Target
 }  // namespace fovea::testing
 
 #if HWY_TARGETS & HWY_AVX3
-#define FOVEA_AVX512_CODE(code) {"avx512", HWY_AVX3, kernels::N_AVX3::code},
+#define FOVEA_AVX512_CODE(code) {"avx512", cpu_has_avx512(), kernels::N_AVX3::code},
 #else
 #define FOVEA_AVX512_CODE(code)
 #endif
 #if HWY_TARGETS & HWY_AVX2
-#define FOVEA_AVX2_CODE(code) {"avx2", HWY_AVX2, kernels::N_AVX2::code},
+#define FOVEA_AVX2_CODE(code) {"avx2", cpu_has_avx2(), kernels::N_AVX2::code},
 #else
 #define FOVEA_AVX2_CODE(code)
 #endif
 #if HWY_TARGETS & HWY_SSE4
-#define FOVEA_BASELINE_CODE(code) {"baseline", HWY_SSE4, kernels::N_SSE4::code},
+#define FOVEA_BASELINE_CODE(code) {"baseline", cpu_has_sse42(), kernels::N_SSE4::code},
 #elif !HWY_ARCH_X86
-#define FOVEA_BASELINE_CODE(code) {"baseline", ~std::int64_t{0}, kernels::HWY_NAMESPACE::code},
+#define FOVEA_BASELINE_CODE(code) {"baseline", true, kernels::HWY_NAMESPACE::code},
 #else
 #define FOVEA_BASELINE_CODE(code)
 #endif

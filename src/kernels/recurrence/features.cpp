@@ -6,6 +6,7 @@
 #define HWY_TARGET_INCLUDE "kernels/recurrence/features.cpp"
 #include "hwy/foreach_target.h"
 #include "hwy/highway.h"
+#include "kernels/simd/best.h"
 #include "kernels/simd/math-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -119,49 +120,38 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace fovea::kernels {
 
-HWY_EXPORT(LargestF32);
-HWY_EXPORT(LargestF64);
-HWY_EXPORT(MultiplyRowsF32);
-HWY_EXPORT(MultiplyRowsF64);
-HWY_EXPORT(ExponentialsF32);
-HWY_EXPORT(ExponentialsF64);
-HWY_EXPORT(EluPlusOneF32);
-HWY_EXPORT(EluPlusOneF64);
-HWY_EXPORT(TimesEluSlopeF32);
-HWY_EXPORT(TimesEluSlopeF64);
-
 void elu_plus_one(std::int64_t count, float* x) {
-  HWY_DYNAMIC_DISPATCH(EluPlusOneF32)(count, x);
+  FOVEA_BEST(EluPlusOneF32)(count, x);
 }
 void elu_plus_one(std::int64_t count, double* x) {
-  HWY_DYNAMIC_DISPATCH(EluPlusOneF64)(count, x);
+  FOVEA_BEST(EluPlusOneF64)(count, x);
 }
 void times_elu_slope(const float* x, std::int64_t count, float* d) {
-  HWY_DYNAMIC_DISPATCH(TimesEluSlopeF32)(x, count, d);
+  FOVEA_BEST(TimesEluSlopeF32)(x, count, d);
 }
 void times_elu_slope(const double* x, std::int64_t count, double* d) {
-  HWY_DYNAMIC_DISPATCH(TimesEluSlopeF64)(x, count, d);
+  FOVEA_BEST(TimesEluSlopeF64)(x, count, d);
 }
 
 void multiply_rows(const float* a, const float* b, std::int64_t rows, std::int64_t inner,
                    std::int64_t columns, float* c) {
-  HWY_DYNAMIC_DISPATCH(MultiplyRowsF32)(a, b, rows, inner, columns, c);
+  FOVEA_BEST(MultiplyRowsF32)(a, b, rows, inner, columns, c);
 }
 void multiply_rows(const double* a, const double* b, std::int64_t rows, std::int64_t inner,
                    std::int64_t columns, double* c) {
-  HWY_DYNAMIC_DISPATCH(MultiplyRowsF64)(a, b, rows, inner, columns, c);
+  FOVEA_BEST(MultiplyRowsF64)(a, b, rows, inner, columns, c);
 }
 void exponentials(float shift, float factor, std::int64_t count, float* x) {
-  HWY_DYNAMIC_DISPATCH(ExponentialsF32)(shift, factor, count, x);
+  FOVEA_BEST(ExponentialsF32)(shift, factor, count, x);
 }
 void exponentials(double shift, double factor, std::int64_t count, double* x) {
-  HWY_DYNAMIC_DISPATCH(ExponentialsF64)(shift, factor, count, x);
+  FOVEA_BEST(ExponentialsF64)(shift, factor, count, x);
 }
 float largest(const float* x, std::int64_t count) {
-  return HWY_DYNAMIC_DISPATCH(LargestF32)(x, count);
+  return FOVEA_BEST(LargestF32)(x, count);
 }
 double largest(const double* x, std::int64_t count) {
-  return HWY_DYNAMIC_DISPATCH(LargestF64)(x, count);
+  return FOVEA_BEST(LargestF64)(x, count);
 }
 
 }  // namespace fovea::kernels

@@ -6,6 +6,7 @@
 #define HWY_TARGET_INCLUDE "kernels/recurrence/segment.cpp"
 #include "hwy/foreach_target.h"
 #include "hwy/highway.h"
+#include "kernels/simd/best.h"
 #include "kernels/simd/memory-inl.h"
 #include "kernels/simd/subnormals.h"
 
@@ -46,9 +47,6 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace fovea::kernels {
 
-HWY_EXPORT(MapStatesF32);
-HWY_EXPORT(MapStatesF64);
-
 std::size_t map_states_bytes(std::int64_t dim, std::int64_t columns) {
   constexpr std::int64_t most_lanes = 16;
   const std::int64_t elements = dim * (columns + most_lanes);
@@ -56,11 +54,11 @@ std::size_t map_states_bytes(std::int64_t dim, std::int64_t columns) {
 }
 void map_states(const float* m, const float* x, const float* add, std::int64_t dim, std::int64_t columns,
                 float* to, std::byte* memory) {
-  HWY_DYNAMIC_DISPATCH(MapStatesF32)(m, x, add, dim, columns, to, memory);
+  FOVEA_BEST(MapStatesF32)(m, x, add, dim, columns, to, memory);
 }
 void map_states(const double* m, const double* x, const double* add, std::int64_t dim, std::int64_t columns,
                 double* to, std::byte* memory) {
-  HWY_DYNAMIC_DISPATCH(MapStatesF64)(m, x, add, dim, columns, to, memory);
+  FOVEA_BEST(MapStatesF64)(m, x, add, dim, columns, to, memory);
 }
 
 }  // namespace fovea::kernels

@@ -6,6 +6,7 @@
 #define HWY_TARGET_INCLUDE "kernels/simd/convert.cpp"
 #include "hwy/foreach_target.h"
 #include "hwy/highway.h"
+#include "kernels/simd/best.h"
 #include "kernels/simd/load-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -76,23 +77,18 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace fovea::kernels {
 
-HWY_EXPORT(Widen);
-HWY_EXPORT(Narrow);
-HWY_EXPORT(WidenBf16);
-HWY_EXPORT(NarrowBf16);
-
 void widen(const float16* from, std::int64_t count, float* to) {
-  HWY_DYNAMIC_DISPATCH(Widen)(from, count, to);
+  FOVEA_BEST(Widen)(from, count, to);
 }
 void narrow(const float* from, std::int64_t count, float16* to) {
-  HWY_DYNAMIC_DISPATCH(Narrow)(from, count, to);
+  FOVEA_BEST(Narrow)(from, count, to);
 }
 
 void widen(const bfloat16* from, std::int64_t count, float* to) {
-  HWY_DYNAMIC_DISPATCH(WidenBf16)(from, count, to);
+  FOVEA_BEST(WidenBf16)(from, count, to);
 }
 void narrow(const float* from, std::int64_t count, bfloat16* to) {
-  HWY_DYNAMIC_DISPATCH(NarrowBf16)(from, count, to);
+  FOVEA_BEST(NarrowBf16)(from, count, to);
 }
 
 }  // namespace fovea::kernels

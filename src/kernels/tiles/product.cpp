@@ -2,6 +2,8 @@
 
 #include <atomic>
 
+#include "core/cpu.h"
+
 #if defined(__x86_64__) && defined(__GNUC__)
 #include <cpuid.h>
 #include <immintrin.h>
@@ -33,12 +35,6 @@ Leaf leaf_7(unsigned sub) noexcept {
   Leaf leaf;
   __get_cpuid_count(7, sub, &leaf.eax, &leaf.ebx, &leaf.ecx, &leaf.edx);
   return leaf;
-}
-
-bool has_avx512() noexcept {
-  return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
-         __builtin_cpu_supports("avx512cd");
 }
 
 // Linux gives the registers only to processes that ask: they add 8 KiB to every context switch.
@@ -206,20 +202,20 @@ const TileEngine* dot_engine() {
 }
 
 const char* amx_absence() {
-  if (amx_assumed && has_avx512()) return nullptr;
+  if (amx_assumed && cpu_has_avx512()) return nullptr;
   static const char* const reason = [] {
     const unsigned edx = leaf_7(0).edx;
-    if (!has_avx512() || !(edx >> 22 & 1) || !(edx >> 24 & 1)) return "this CPU has no AMX-BF16";
+    if (!cpu_has_avx512() || !(edx >> 22 & 1) || !(edx >> 24 & 1)) return "this CPU has no AMX-BF16";
     return request_tiles() ? static_cast<const char*>(nullptr)
                            : "the system gives no permission to use AMX's tiles";
   }();
   return reason;
 }
 const char* avx512_absence() {
-  return has_avx512() ? nullptr : "this CPU has no AVX-512";
+  return cpu_has_avx512() ? nullptr : "this CPU has no AVX-512";
 }
 const char* dot_absence() {
-  static const bool present = has_avx512() && (leaf_7(1).eax >> 5 & 1);
+  static const bool present = cpu_has_avx512() && (leaf_7(1).eax >> 5 & 1);
   return present ? nullptr : "this CPU has no AVX512_BF16";
 }
 

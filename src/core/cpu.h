@@ -1,0 +1,16 @@
+// What the CPU that this process runs on can execute, and the operating system has enabled. All are false
+// elsewhere than on x86. The names are those of GCC's options.
+//
+// hwy::SupportedTargets() answers the same. But Highway's library measures the resolution of a timer when it
+// is loaded, which takes 2.7 ms of each command. So Fovea uses the headers of Highway and does not link it.
+#pragma once
+
+namespace fovea {
+
+bool cpu_has_sse42() noexcept;
+bool cpu_has_avx2() noexcept;         ///< with fma, bmi, bmi2, f16c and lzcnt
+bool cpu_has_avx512() noexcept;       ///< avx512f, bw, cd, dq and vl, with all that cpu_has_avx2() names
+bool cpu_has_avx512_bf16() noexcept;  ///< avx512bf16, with all that cpu_has_avx512() names
+bool cpu_has_avx512_vnni() noexcept;  ///< avx512vnni, with all that cpu_has_avx512() names
+
+}  // namespace fovea
