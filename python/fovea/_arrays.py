@@ -37,6 +37,11 @@ class Library:
         """An uninitialised row-major array of this dtype ("f32", ...)."""
         raise NotImplementedError
 
+    def kept(self, size: int, dtype: str) -> Any:
+        """An uninitialised array of one axis, f32 or f64, at a multiple of 64 bytes. Its memory serves the next one that
+        is asked for when it ends. Only libraries that record operations are asked."""
+        raise NotImplementedError
+
     def output(self, shape: tuple[int, ...], dtype: str, query: Any, row_major: bool) -> Any:
         """An uninitialised array for the output of attention; `query` comes from `operand`."""
         raise NotImplementedError

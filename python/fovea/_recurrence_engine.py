@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 from typing import Any, Optional, Sequence
 
 from . import _core, recurrences
@@ -33,6 +34,9 @@ NAMES = {
 STORED = frozenset({"query", "key", "value", "erase", "a", "b"})
 # Those that the engine reads as one block of memory.
 _BLOCKS = frozenset({"bonus", "initial_state"})
+# Saved states have at most this many times the numbers of queries, keys, values and outputs, as in
+# autograd::recurrence: 1 at 64 channels and 2 at 128, but 4 at 256, which backward computes again.
+_MOST_SAVED = 3
 
 _PARTS: dict[str, tuple[type[_Part], _Part]] = {
     "feature_map": (recurrences.FeatureMap, recurrences.IdentityFeatures()),
@@ -214,9 +218,18 @@ class Ready:
         return list(self.starts or ()), present
 
     def forward(
-        self, return_state: bool, denominator: bool = False, out: Any = None, final_state: Any = None
+        self,
+        return_state: bool,
+        denominator: bool = False,
+        out: Any = None,
+        final_state: Any = None,
+        saves: bool = False,
     ) -> dict[str, Any]:
-        """ "output" if there is a query, "final_state" and "denominator" as far as requested."""
+        """ "output" if there is a query, "final_state" and "denominator" as far as requested.
+
+        Args:
+            saves: also "saved_states", which spare backward a third of its time, unless they are too large.
+        """
         library, outputs = self.library, {}
         like = self.inputs["value"]
         if "query" in self.inputs:
@@ -231,16 +244,27 @@ class Ready:
             outputs["final_state"] = library.empty(shape, wide, like)
         if denominator and self.structure.sums_keys and "query" in self.inputs:
             outputs["denominator"] = library.empty(self.sizes.output[:3], wide, like)
+        size = self._saved_size() if saves else 0
+        if size:
+            outputs["saved_states"] = library.kept(size, wide)
         given = library.handed(self.inputs)
         self.plan.recur(self.function, given, library.handed(outputs), *self._tokens())
         return outputs
+
+    def _saved_size(self) -> int:
+        rows = [tuple(self.inputs[name].shape) for name in ("query", "key", "value") if name in self.inputs]
+        if "query" in self.inputs:
+            rows.append(self.sizes.output)
+        given = self.library.handed(self.inputs)
+        size = self.plan.saved_states_size(self.function, given, *self._tokens())
+        return size if size <= _MOST_SAVED * sum(map(math.prod, rows)) else 0
 
     def backward(self, loss: dict[str, Any], wanted: Sequence[str]) -> dict[str, Any]:
         """Derivatives by the inputs named in `wanted`.
 
         Args:
             loss: "d_output" and "d_final_state", at least one of them; for `KeySum` with d_output also "output" and
-                "denominator".
+                "denominator"; optionally "saved_states".
         """
         library, results = self.library, {}
         for name in wanted:

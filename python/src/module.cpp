@@ -75,6 +75,7 @@ NB_MODULE(_core, module) {
   module.doc() = "The engine: thin bindings, no arithmetic. The package fovea is what people use.";
   nb::register_exception_translator(fovea::python::translate);
   fovea::python::bind_masks(module);
+  fovea::python::bind_memory(module);
   fovea::python::bind_cache(module);
   fovea::python::bind_plan(module);
   fovea::python::bind_plain_calls(module);

@@ -11,6 +11,7 @@ namespace fovea::python {
 
 void bind_cache(nanobind::module_& module);
 void bind_masks(nanobind::module_& module);
+void bind_memory(nanobind::module_& module);
 void bind_plain_calls(nanobind::module_& module);
 void bind_plan(nanobind::module_& module);
 void bind_properties(nanobind::module_& module);

@@ -87,16 +87,26 @@ constexpr std::array<Slot<RecurrenceGradients, TensorView>, 11> gradient_slots{
      {"self_weight", &RecurrenceGradients::self_weight},
      {"initial_state", &RecurrenceGradients::initial_state}}};
 
-constexpr std::array<Slot<RecurrenceOutputs, TensorView>, 3> output_slots{
+constexpr std::array<Slot<RecurrenceOutputs, TensorView>, 4> output_slots{
     {{"output", &RecurrenceOutputs::output},
      {"final_state", &RecurrenceOutputs::final_state},
-     {"denominator", &RecurrenceOutputs::denominator}}};
+     {"denominator", &RecurrenceOutputs::denominator},
+     {"saved_states", &RecurrenceOutputs::saved_states}}};
 
-constexpr std::array<Slot<RecurrenceLoss, ConstTensorView>, 4> loss_slots{
+constexpr std::array<Slot<RecurrenceLoss, ConstTensorView>, 5> loss_slots{
     {{"d_output", &RecurrenceLoss::d_output},
      {"d_final_state", &RecurrenceLoss::d_final_state},
      {"output", &RecurrenceLoss::output},
-     {"denominator", &RecurrenceLoss::denominator}}};
+     {"denominator", &RecurrenceLoss::denominator},
+     {"saved_states", &RecurrenceLoss::saved_states}}};
+
+std::int64_t saved_size(const RecurrencePlan& plan, const std::string& function, const nb::dict& given,
+                        const Starts& starts, const std::optional<Present>& present) {
+  Arrays arrays(function);
+  RecurrenceInputs inputs = filled(arrays, input_slots, given);
+  set_tokens(inputs, starts, present);
+  return saved_states_size(plan, inputs);
+}
 
 void run(const RecurrencePlan& plan, const std::string& function, const nb::dict& given,
          const nb::dict& wanted, const Starts& starts, const std::optional<Present>& present) {
@@ -127,6 +137,8 @@ void bind_recurrence(nb::module_& module) {
       .def_prop_ro("kernel", [](const RecurrencePlan& plan) { return std::string(plan.kernel()); })
       .def_prop_ro("chunk", &RecurrencePlan::chunk)
       .def("explain", [](const RecurrencePlan& plan) { return explain(plan); })
+      .def("saved_states_size", saved_size, nb::arg("function"), nb::arg("inputs"), nb::arg("starts"),
+           nb::arg("present").none())
       .def("recur", run, nb::arg("function"), nb::arg("inputs"), nb::arg("outputs"), nb::arg("starts"),
            nb::arg("present").none())
       .def("recur_backward", run_backward, nb::arg("function"), nb::arg("inputs"), nb::arg("loss"),

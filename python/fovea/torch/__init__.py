@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Optional, Sequence
 
+from .. import _core
 from .._engine import make_request
 from .._spec import take_apart
 from ..normalizers import HardSample
@@ -23,7 +24,16 @@ from ._transformers_register import register_with_transformers
 # TransformersCache is not among them: `import *` must not need transformers.
 __all__ = ["Report", "patched", "register_with_transformers", "scaled_dot_product_attention", "score_function"]
 __all__ += ["delta_rule", "gated_delta_rule", "gla", "kda", "linear_attention", "retention", "rwkv7", "ssd"]
-__all__ += ["causal_conv1d", "causal_conv1d_update", "selective_scan", "selective_state_update"]
+__all__ += ["causal_conv1d", "causal_conv1d_update", "empty_cache", "selective_scan", "selective_state_update"]
+
+
+def empty_cache() -> None:
+    """Gives memory back to the system that Fovea keeps between steps of a training, as torch.cuda.empty_cache does.
+
+    Forward saves the states of a recurrence for backward. Their memory is kept for the next step, at most as much as
+    was in use at one time, because new memory would cost more time than the states spare. What tensors still use stays.
+    """
+    _core.release_memory()
 
 
 def __getattr__(name: str) -> Any:

@@ -69,17 +69,18 @@ def _ready(tensors: Sequence[Optional[Tensor]], form: Form, function: str = FUNC
     return Ready(form.structure, arrays, Tokens(*tensors[_COUNT:]), function)
 
 
-def _compute(tensors: Sequence[Optional[Tensor]], form: Form) -> tuple[Tensor, Tensor, Tensor]:
-    outputs = _ready(tensors, form).forward(form.wants_state, denominator=form.sums_keys)
+def _compute(tensors: Sequence[Optional[Tensor]], form: Form, saves: bool) -> tuple[Tensor, ...]:
+    """The output, the final state, the denominators and the saved states; empty, where there are none."""
+    outputs = _ready(tensors, form).forward(form.wants_state, denominator=form.sums_keys, saves=saves)
     nothing = tensors[1].new_empty  # type: ignore[union-attr]
-    return tuple(  # type: ignore[return-value]
-        outputs[name] if name in outputs else nothing(0) for name in ("output", "final_state", "denominator")
-    )
+    names = ("output", "final_state", "denominator", "saved_states")
+    return tuple(outputs[name] if name in outputs else nothing(0) for name in names)
 
 
-def _recur(*arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
+def _recur(*arguments: Any) -> tuple[Tensor, ...]:
+    """A graph saves no states: their number is the engine's, which a graph of any length cannot ask."""
     _report.ran_in_graph()
-    return _compute(arguments[: _COUNT + 2], Form(*arguments[_COUNT + 2 :]))
+    return _compute(arguments[: _COUNT + 2], Form(*arguments[_COUNT + 2 :]), False)[:3]
 
 
 def _like_output(query: Optional[Tensor], key: Tensor, value: Tensor) -> Tensor:
@@ -107,8 +108,8 @@ def _recur_fake(*arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
 def _derivatives(
     losses: Sequence[Optional[Tensor]], tensors: Sequence[Optional[Tensor]], form: Form, wanted: Sequence[bool]
 ) -> list[Tensor]:
-    """losses: d_output, d_final_state, and for `KeySum` the output and the denominators."""
-    d_output, d_final_state, output, denominator = losses
+    """losses: d_output, d_final_state, for `KeySum` the output and the denominators, and the saved states."""
+    d_output, d_final_state, output, denominator, saved_states = losses
     ready = _ready(tensors, form)
     if not form.wants_state:
         d_final_state = None
@@ -120,13 +121,16 @@ def _derivatives(
         return [torch.zeros_like(ready.inputs[name]) for name in names]
     if form.sums_keys and d_output is not None:
         loss.update(output=TENSORS.operand(output), denominator=denominator)
+    if saved_states is not None:
+        # What a hook for saved tensors brings back may lie at an address that the engine refuses.
+        loss["saved_states"] = saved_states.clone() if saved_states.data_ptr() % 64 else saved_states
     found = ready.backward(loss, names)
     return [found[name] for name in names]
 
 
 def _recur_backward(*arguments: Any) -> list[Tensor]:
     losses, tensors, rest = arguments[:4], arguments[4 : _COUNT + 6], arguments[_COUNT + 6 :]
-    return _derivatives(losses, tensors, Form(*rest[:-1]), rest[-1])
+    return _derivatives((*losses, None), tensors, Form(*rest[:-1]), rest[-1])
 
 
 def _recur_backward_fake(*arguments: Any) -> list[Tensor]:
@@ -139,14 +143,15 @@ def _recur_backward_fake(*arguments: Any) -> list[Tensor]:
     ]
 
 
-def _save(ctx: Any, tensors: Sequence[Any], form: Form, output: tuple[Tensor, Tensor, Tensor]) -> None:
+def _save(ctx: Any, tensors: Sequence[Any], form: Form, outputs: tuple[Tensor, ...], *more: Any) -> None:
     ctx.set_materialize_grads(False)
     ctx.form = form
+    output, _, denominator = outputs
     sums = form.sums_keys and tensors[0] is not None
-    ctx.save_for_backward(*tensors, *(output[::2] if sums else (None, None)))
+    ctx.save_for_backward(*tensors, *((output, denominator) if sums else (None, None)), *more)
 
 
-def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor]) -> None:
+def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
     _save(ctx, inputs[: _COUNT + 2], Form(*inputs[_COUNT + 2 :]), output)
 
 
@@ -175,24 +180,25 @@ class _Recurrence(torch.autograd.Function):
     support."""
 
     @staticmethod
-    def forward(form: Form, *tensors: Any) -> tuple[Tensor, Tensor, Tensor]:
+    def forward(form: Form, saves: bool, *tensors: Any) -> tuple[Tensor, ...]:
         if is_transformed():
-            return tuple(torch.ops.fovea.recur(*tensors, *form.arguments))  # type: ignore[return-value]
-        return _compute(tensors, form)
+            return (*torch.ops.fovea.recur(*tensors, *form.arguments), tensors[1].new_empty(0))
+        return _compute(tensors, form, saves)
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor]) -> None:
-        form, *tensors = inputs
-        _save(ctx, tensors, form, output)
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+        form, _, *tensors = inputs
+        *outputs, saved_states = output
+        _save(ctx, tensors, form, tuple(outputs), saved_states if saved_states.numel() else None)
 
     @staticmethod
-    def backward(ctx: Any, d_output: Any, d_final_state: Any, _: Any) -> tuple[Any, ...]:
-        *tensors, output, denominator = ctx.saved_tensors
-        nothing = (None,) * (_COUNT + 3)
+    def backward(ctx: Any, d_output: Any, d_final_state: Any, *_: Any) -> tuple[Any, ...]:
+        *tensors, output, denominator, saved_states = ctx.saved_tensors
+        nothing = (None,) * (_COUNT + 4)
         if d_output is None and d_final_state is None:
             return nothing
-        wanted = tuple(bool(need) for need in ctx.needs_input_grad[1 : _COUNT + 1])
-        given = (d_output, d_final_state, output, denominator, *tensors)
+        wanted = tuple(bool(need) for need in ctx.needs_input_grad[2 : _COUNT + 2])
+        given = (d_output, d_final_state, output, denominator, saved_states, *tensors)
 
         def call(*tensors: Any) -> Any:
             return _Gradients.apply(ctx.form, wanted, *tensors)
@@ -200,7 +206,7 @@ class _Recurrence(torch.autograd.Function):
         # PyTorch's older vmap drops what a Function of a whole batch records, so each entry gets its own Function.
         call = legacy_rule(call) if any(map(is_legacy, given)) else call
         found = iter(call(*given))
-        return (None, *(next(found) if want else None for want in wanted), None, None)
+        return (None, None, *(next(found) if want else None for want in wanted), None, None)
 
     @staticmethod
     def vmap(info: Any, in_dims: Any, *arguments: Any) -> Any:
@@ -213,8 +219,9 @@ class _Gradients(torch.autograd.Function):
     @staticmethod
     def forward(form: Form, wanted: tuple[bool, ...], *tensors: Any) -> tuple[Tensor, ...]:
         if is_transformed():
-            return tuple(torch.ops.fovea.recur_backward(*tensors, *form.arguments, list(wanted)))
-        return tuple(_derivatives(tensors[:4], tensors[4:], form, wanted))
+            without = (*tensors[:4], *tensors[5:])
+            return tuple(torch.ops.fovea.recur_backward(*without, *form.arguments, list(wanted)))
+        return tuple(_derivatives(tensors[:5], tensors[5:], form, wanted))
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
@@ -245,16 +252,17 @@ def recurrence(
     if are_plain(FUNCTION, "key", *given):
         if not follows:
             return _in_place(structure, tensors, tokens, wants_state, out, final_state)
-        call = _Recurrence.apply
+        saves, call = True, _Recurrence.apply
     else:
-        call = _Recurrence.apply if is_transformed() else None
+        # The entries of a batch would save states of their own, which the batch would copy to stack them.
+        saves, call = False, _Recurrence.apply if is_transformed() else None
     for name, x in (("out", out), ("final_state", final_state)):
         if x is not None:
             raise InvalidArgument(FUNCTION, name, "None where gradients are wanted, and in a graph", described(x))
     starts = tokens.starts if tokens.starts is None else torch.as_tensor(tokens.starts)
     present = tokens.present if tokens.present is None else torch.as_tensor(tokens.present)
     given += [starts, present]
-    outputs = torch.ops.fovea.recur(*given, *form.arguments) if call is None else call(form, *given)
+    outputs = torch.ops.fovea.recur(*given, *form.arguments) if call is None else call(form, saves, *given)
     return (None if tensors.get("query") is None else outputs[0]), (outputs[1] if wants_state else None)
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch.utils.dlpack import to_dlpack  # type: ignore[attr-defined, unused-ignore]
 
+from .. import _core
 from .._arrays import LONG_NAMES, Library, described
 from .._errors import InvalidArgument
 from ._kinds import own_mask
@@ -23,6 +24,9 @@ class Tensors(Library):
 
     def empty(self, shape: tuple[int, ...], dtype: str, like: Any) -> Any:
         return torch.empty(shape, dtype=getattr(torch, LONG_NAMES[dtype]))
+
+    def kept(self, size: int, dtype: str) -> Any:
+        return _core.kept_elements(size, dtype)
 
     def output(self, shape: tuple[int, ...], dtype: str, query: Any, row_major: bool) -> Any:
         if row_major or query.is_contiguous():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import sys
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import pytest
 import fovea
 
 torch = pytest.importorskip("torch")
+import fovea.torch  # noqa: E402
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import recurrence_oracle as oracle  # noqa: E402
@@ -71,6 +73,86 @@ def test_equals_numpy_and_has_its_gradients(parts):
     names = ["query", "key", "value", "initial_state", *(f"{p}.{n}" for p, x in spec.items() for n in x._arrays())]
     assert set(names) == set(wanted)
     assert all(np.array_equal(x.numpy(), wanted[name]) for name, x in zip(names, found))
+
+
+WIDE = Sizes(1, 2, 2, 2, 50, 16, 16)
+
+
+def saved_states(output):
+    """What forward saved for backward."""
+    return output.grad_fn.saved_tensors[-1]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize(
+    "parts",
+    [
+        ("no decay", "additive", "after", "plain"),
+        ("scalar", "delta of beta", "after", "plain"),
+        ("key", "additive", "before", "sums"),
+    ],
+    ids=", ".join,
+)
+def test_backward_reads_what_forward_saved(parts, dtype):
+    """It has the bits of a transform of torch.func, which saves nothing, and follows what it reads."""
+    inputs, call = some(parts, WIDE)
+    inputs = [x.detach().to(dtype).requires_grad_() for x in inputs]
+    output, _ = call(*inputs)
+    saved = saved_states(output)
+    found = torch.autograd.grad(output.sum(), inputs, retain_graph=True)
+    again = torch.func.grad(lambda *x: call(*x)[0].sum(), tuple(range(len(inputs))))(*inputs)
+    assert all(map(torch.equal, found, again))
+    words = saved.detach().numpy()  # whose writes no graph notices
+    words[64 // words.itemsize :] = np.nan
+    assert any(x.isnan().any() for x in torch.autograd.grad(output.sum(), inputs, retain_graph=True))
+    words[:] = 0
+    with pytest.raises(fovea.InvalidArgument, match="saved_states: expected what recur saved"):
+        output.sum().backward()
+
+
+def test_large_states_are_not_saved():
+    """A state of 256 x 256 for 16 tokens has four times their numbers."""
+    for width, saves in ((128, True), (256, False)):
+        q, k, v = torch.randn(3, 1, 1, 64, width, requires_grad=True)
+        assert (saved_states(fovea.recurrence(q, k, v)) is not None) == saves
+
+
+def test_what_is_saved_may_be_moved():
+    inputs, call = some(sizes=WIDE)
+    wanted = torch.autograd.grad(call(*inputs)[0].sum(), inputs)
+
+    def moved(x):
+        wider = x.new_empty(x.numel() + 1)
+        wider[1:] = x.flatten()
+        return wider[1:].view(x.shape)
+
+    with torch.autograd.graph.saved_tensors_hooks(lambda x: x, moved):
+        output, _ = call(*inputs)
+    assert saved_states(output).data_ptr() % 64
+    assert all(map(torch.equal, torch.autograd.grad(output.sum(), inputs), wanted))
+
+
+def resident_bytes():
+    with open("/proc/self/statm", encoding="ascii") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/statm"), reason="the memory of a process is read from Linux's /proc")
+def test_memory_of_saved_states_is_kept_until_it_is_asked_for():
+    """280 states of 4 heads, 128 x 128 in f32, are 73 MB: more than regions keep where nobody asks them to."""
+    q, k, v = torch.randn(3, 1, 4, 4480, 128, requires_grad=True)
+
+    def place():
+        output = fovea.recurrence(q, k, v)
+        at = saved_states(output).data_ptr()
+        output.sum().backward()
+        return at
+
+    assert place() == place()
+    before = resident_bytes()
+    fovea.torch.empty_cache()
+    assert before - resident_bytes() > 50e6
+    assert place() == place()
 
 
 @pytest.mark.parametrize("parts", oracle.grid(), ids=", ".join)
