@@ -162,15 +162,20 @@ void run(const Options& o, const TokenizerType& tokenizer) {
 
 void run(const Options& o) {
   const std::filesystem::path model = o.model;
-  if (std::filesystem::is_directory(model) && !text::has_json_tokenizer(model)) {
+  if (std::filesystem::is_directory(model) && !text::has_folder_tokenizer(model)) {
     check(o, {model / "source.spm", model / "target.spm", model / "vocab.json", model / "spm.model"});
     const std::unique_ptr<text::PieceReader> reader = text::read_pieces(model);
     check_without_json(o);
     return run(o, *reader);
   }
-  const std::filesystem::path file = std::filesystem::is_directory(model) ? model / "tokenizer.json" : model;
-  check(o, {file});
-  const text::JsonTokenizer tokenizer = text::JsonTokenizer::read(file);
+  const bool folder = std::filesystem::is_directory(model);
+  if (folder)
+    check(o, {model / "tokenizer.json", model / "spiece.model", model / "sentencepiece.bpe.model",
+              model / "tokenizer.model"});
+  else
+    check(o, {model});
+  const text::JsonTokenizer tokenizer =
+      folder ? text::read_folder_tokenizer(model).tokenizer : text::JsonTokenizer::read(model);
   if (!o.write.empty()) return files::write_file(o.write, tokenizer.to_json());
   run(o, tokenizer);
 }

@@ -193,7 +193,7 @@ Pieces PieceReader::written(std::span<const std::int32_t> ids) const {
 }
 
 std::unique_ptr<PieceReader> read_pieces(const std::filesystem::path& folder) {
-  if (has_json_tokenizer(folder))
+  if (has_folder_tokenizer(folder))
     return std::make_unique<JsonPieces>(read_folder_tokenizer(folder).tokenizer);
   if (MarianTokenizer::is_in(folder)) return std::make_unique<MarianPieces>(MarianTokenizer::read(folder));
   return std::make_unique<OwnPieces>(load_tokenizer(folder));

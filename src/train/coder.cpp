@@ -126,7 +126,7 @@ Words Coder::words(std::span<const std::int32_t> ids) const {
 
 std::unique_ptr<Coder> read_coder(const models::ModelFolder& folder, std::int64_t vocabulary) {
   const std::string path = folder.path().string();
-  const bool json = text::has_json_tokenizer(folder.path());
+  const bool json = text::has_folder_tokenizer(folder.path());
   if (json || text::MarianTokenizer::is_in(folder.path())) {
     std::vector<std::int32_t> stops = folder.generation().stop_ids;
     if (json) {

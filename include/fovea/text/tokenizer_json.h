@@ -119,12 +119,14 @@ struct FolderTokenizer {
   bool gives_types = true;
 };
 
-/// Whether the folder has a tokenizer.json.
-bool has_json_tokenizer(const std::filesystem::path& folder);
-/// folder/tokenizer.json, and tokenizer_config.json if it is there. Throws FileError for what
-/// JsonTokenizer::read refuses, if do_lower_case of the config contradicts the tokenizer, and for a
-/// model_max_length or a truncation_side that is none. Without a
-/// tokenizer.json the error says that token ids may be given instead.
+/// Whether the folder has a tokenizer of another library: a tokenizer.json, or a SentencePiece model named
+/// spiece.model, sentencepiece.bpe.model or tokenizer.model.
+bool has_folder_tokenizer(const std::filesystem::path& folder);
+/// folder/tokenizer.json, and tokenizer_config.json if it is there. Without a tokenizer.json a SentencePiece
+/// model is read as the class that the folder names reads it in transformers: T5, XLM-RoBERTa, CamemBERT,
+/// mBART, mBART-50, Llama or Gemma. Throws FileError for what JsonTokenizer::read refuses, for a model of
+/// another class, if do_lower_case of the config contradicts the tokenizer, and for a model_max_length or a
+/// truncation_side that is none. Without both files the error says that token ids may be given instead.
 FolderTokenizer read_folder_tokenizer(const std::filesystem::path& folder);
 
 }  // namespace fovea::text
