@@ -50,7 +50,8 @@ std::vector<std::string> texts_of(const Options& o, const std::string& line, std
   return texts;
 }
 
-std::string json_of(const text::JsonTokenizer& tokenizer, const text::Encoding& encoding) {
+template <typename TokenizerType>
+std::string json_of(const TokenizerType& tokenizer, const text::Encoding& encoding) {
   auto offsets = ordered_json::array(), pieces = ordered_json::array();
   for (const text::ByteRange& range : encoding.offsets) offsets.push_back({range.begin, range.end});
   for (const std::int32_t id : encoding.ids) pieces.push_back(tokenizer.token(id));
@@ -98,8 +99,16 @@ std::string answer(const Options& o, const text::JsonTokenizer& tokenizer, const
 std::string answer(const Options& o, const text::PieceReader& reader, const std::string& line,
                    std::int64_t number) {
   try {
-    if (o.decode) return reader.decode(ids_of(o, line, number));
-    return line_of(o, reader, o.plain ? reader.without_special(line) : reader.read(line).ids);
+    if (o.decode) {
+      const std::string text = reader.decode(ids_of(o, line, number));
+      return o.json ? ordered_json(text).dump() : text;
+    }
+    using Special = text::EncodeOptions::SpecialTokens;
+    const std::vector<std::string> texts = texts_of(o, line, number);
+    if (texts.size() > 1)
+      throw FileError(o.input, number, "expected one text, because only a tokenizer.json joins two, got 2", "line");
+    const text::Encoding encoding = reader.encode(texts[0], o.plain ? Special::leave_out : Special::add);
+    return o.json ? json_of(reader, encoding) : line_of(o, reader, encoding.ids);
   } catch (const InvalidArgument& error) {
     throw FileError(o.input, number, "expected " + error.expected() + ", got " + error.got(), "line");
   }
@@ -133,10 +142,9 @@ void check(const Options& o, const std::vector<std::filesystem::path>& files) {
   }
 }
 
-// These need what only a tokenizer.json has: offsets, limits, and tokens that are marked as special.
+// These need what only a tokenizer.json has: limits, and tokens that are marked as special.
 void check_without_json(const Options& o) {
-  for (const auto& [name, given] : {std::pair{"--json", o.json},
-                                    {"--limits", o.limits},
+  for (const auto& [name, given] : {std::pair{"--limits", o.limits},
                                     {"--keep-special", o.keep},
                                     {"--write", !o.write.empty()}}) {
     if (given)

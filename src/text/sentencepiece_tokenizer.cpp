@@ -9,6 +9,7 @@
 #include "fovea/text/tokenizer.h"
 #include "text/sentencepiece_classes.h"
 #include "text/sentencepiece_proto.h"
+#include "text/sentencepiece_spans.h"
 #include "text/utf8.h"
 
 namespace fovea::text {
@@ -114,6 +115,10 @@ std::vector<std::int32_t> SentencePieceTokenizer::encode(std::string_view line) 
   const auto status = model_->processor.Encode(line, &ids);
   if (!status.ok()) throw Error("SentencePieceTokenizer::encode: " + status.ToString());
   return {ids.begin(), ids.end()};
+}
+
+Encoding SentencePieceTokenizer::encoding(std::string_view line) const {
+  return encoding_of(line, spanned_pieces(model_->processor, "SentencePieceTokenizer::encoding", line));
 }
 
 std::string SentencePieceTokenizer::decode(std::span<const std::int32_t> ids) const {

@@ -284,7 +284,15 @@ void FamilyTensors::copy_matrix_rows(const Place& place, std::int64_t first, std
 }
 
 void FamilyTensors::pack(nn::ParameterSet& parameters, autograd::WeightType type) const {
-  for (nn::Parameter& parameter : parameters.all()) {
+  // A matrix that is stored transposed is in memory as a whole until it is packed, others by their rows. Such ones
+  // come first, while few packed ones are there: at the end they would lift the peak, of GPT-2 by 9 MB.
+  std::vector<nn::Parameter*> order;
+  for (nn::Parameter& parameter : parameters.all()) order.push_back(&parameter);
+  std::ranges::stable_partition(order, [&](const nn::Parameter* parameter) {
+    return later_.at(parameter->name).layout == TensorRule::Layout::transposed;
+  });
+  for (nn::Parameter* const each : order) {
+    nn::Parameter& parameter = *each;
     const Place& place = later_.at(parameter.name);
     if (parameter.multiplies_rows) {
       try {
