@@ -112,15 +112,16 @@ void ScalarTile(const PackedProducts& p, const QuantizedRows& x, int64_t row, in
 
 constexpr int kMostRows = 6;
 
-// The vectors of a panel that a tile of so many rows takes: as many as leave registers for the sums of each, a row's
-// factors and the weights. AVX2 has 16.
+// The vectors of a panel that a tile of so many rows takes: as many as leave registers for the sums of each,
+// a row's factors and the weights. AVX2 has 16.
 constexpr int VectorsOf(int rows) {
-  constexpr int all = static_cast<int>(PackedMatrix::panel_rows * 4 / hn::MaxLanes(hn::ScalableTag<int16_t>()));
+  constexpr int all =
+      static_cast<int>(PackedMatrix::panel_rows * 4 / hn::MaxLanes(hn::ScalableTag<int16_t>()));
   return std::min(all, rows == 1 ? 8 : rows <= 3 ? 4 : 2);
 }
 
-// The products of rows of x with rows of a panel: four columns at once are widened to 16 bits, once for all rows,
-// multiplied, and added up in pairs (x86) or by halves of the vector (Arm).
+// The products of rows of x with rows of a panel: four columns at once are widened to 16 bits, once for all
+// rows, multiplied, and added up in pairs (x86) or by halves of the vector (Arm).
 template <int kRows>
 HWY_NOINLINE void Tile(const PackedProducts& p, const QuantizedRows& x, int64_t row, int64_t column,
                        int64_t count) {
@@ -149,8 +150,8 @@ HWY_NOINLINE void Tile(const PackedProducts& p, const QuantizedRows& x, int64_t 
       }
       FOVEA_UNROLL for (int v = 0; v < vectors; ++v) {
         const auto weight = hn::PromoteTo(d16, hn::LoadU(d8, weights + k * panel_rows + v * lanes));
-        FOVEA_UNROLL for (int r = 0; r < kRows; ++r)
-          first[r][v] = hn::ReorderWidenMulAccumulate(d32, weight, factor[r], first[r][v], second[r][v]);
+        FOVEA_UNROLL for (int r = 0; r < kRows; ++r) first[r][v] =
+            hn::ReorderWidenMulAccumulate(d32, weight, factor[r], first[r][v], second[r][v]);
       }
     }
     HWY_ALIGN int32_t sums[vectors * here];
@@ -187,12 +188,14 @@ void Int8Block(const PackedProducts& p, const QuantizedRows& x, int64_t row, int
 #if HWY_TARGET == HWY_SCALAR
   static constexpr std::array<Rows, 1> by_rows = {ScalarTile};
 #else
-  static constexpr std::array<Rows, kMostRows> by_rows = {Tile<1>, Tile<2>, Tile<3>, Tile<4>, Tile<5>, Tile<6>};
+  static constexpr std::array<Rows, kMostRows> by_rows = {Tile<1>, Tile<2>, Tile<3>,
+                                                          Tile<4>, Tile<5>, Tile<6>};
 #endif
   constexpr int64_t panel_rows = PackedMatrix::panel_rows, most = by_rows.size();
   for (int64_t n = column; n < last; n += panel_rows) {
     for (int64_t r = row; r < end; r += most)
-      by_rows[static_cast<std::size_t>(std::min(most, end - r) - 1)](p, x, r, n, std::min(panel_rows, last - n));
+      by_rows[static_cast<std::size_t>(std::min(most, end - r) - 1)](p, x, r, n,
+                                                                     std::min(panel_rows, last - n));
   }
 }
 

@@ -171,7 +171,8 @@ std::vector<std::int64_t> lengths_of(const ModelBench& bench) {
   std::vector<std::int64_t> lengths(static_cast<std::size_t>(bench.batch), bench.length);
   if (bench.shortest == 0 || bench.batch < 2) return lengths;
   if (bench.shortest > bench.length)
-    throw InvalidArgument("fovea bench model", "--shortest", "at most --length, " + std::to_string(bench.length),
+    throw InvalidArgument("fovea bench model", "--shortest",
+                          "at most --length, " + std::to_string(bench.length),
                           std::to_string(bench.shortest));
   for (std::int64_t s = 0; s < bench.batch; ++s)
     lengths[static_cast<std::size_t>(s)] -= s * (bench.length - bench.shortest) / (bench.batch - 1);

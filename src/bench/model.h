@@ -18,8 +18,8 @@ struct ModelBench {
   std::vector<autograd::WeightType> weights{autograd::WeightType::f32};
   std::int64_t batch = 8, length = 128;  ///< sequences that are read together, and the ids of each
   std::int64_t shortest = 0;  ///< ids of the shortest sequence, others lie between; 0: all have `length`
-  std::int64_t prompt = 16;              ///< ids that the text begins with, or of the source of a translation
-  std::int64_t tokens = 32;              ///< that are timed behind the first one
+  std::int64_t prompt = 16;   ///< ids that the text begins with, or of the source of a translation
+  std::int64_t tokens = 32;   ///< that are timed behind the first one
   std::int64_t rounds = 3;
 };
 

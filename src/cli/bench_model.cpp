@@ -64,8 +64,9 @@ void register_bench_model(CLI::App& command_group) {
       ->check(CLI::IsMember({"f32", "bf16", "int8"}));
   command->add_option("--batch", o->batch, "sequences that are read together")->check(CLI::Range(1, 1 << 16));
   command->add_option("--length", o->length, "ids of each")->check(CLI::Range(1, 1 << 20));
-  command->add_option("--shortest", o->shortest,
-                      "ids of the shortest of them, with the others between; padding is not counted")
+  command
+      ->add_option("--shortest", o->shortest,
+                   "ids of the shortest of them, with the others between; padding is not counted")
       ->check(CLI::Range(1, 1 << 20));
   command->add_option("--prompt", o->prompt, "ids before the text that is written")
       ->check(CLI::Range(1, 1 << 20));

@@ -29,8 +29,9 @@ const Drawing& load() {
   if (get == nullptr) throw FileError(path.string(), -1, "is no module of fovea that draws");
   const Drawing* const functions = get();
   if (std::string_view(functions->version) != FOVEA_VERSION)
-    throw FileError(path.string(), -1,
-                    std::string("is of version ") + functions->version + ", and the command of " + FOVEA_VERSION);
+    throw FileError(
+        path.string(), -1,
+        std::string("is of version ") + functions->version + ", and the command of " + FOVEA_VERSION);
   return *functions;
 }
 

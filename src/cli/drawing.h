@@ -1,5 +1,6 @@
-// Pictures of the command. They are drawn by fovea::pictures in a module of its own, fovea-drawing.so, which is loaded
-// when the first one is drawn: Cairo, Pango and the 20 libraries behind them take 4 ms and 5 MB of a process.
+// Pictures of the command. They are drawn by fovea::pictures in a module of its own, fovea-drawing.so, which
+// is loaded when the first one is drawn: Cairo, Pango and the 20 libraries behind them take 4 ms and 5 MB of
+// a process.
 #pragma once
 
 #include <string>
@@ -24,8 +25,9 @@ struct Drawing {
   inspect::Drawing (*draw_bars)(const inspect::BarChart& chart);
 };
 
-/// The functions of the module, which lies beside the command or in the folder lib/fovea of its installation. Throws
-/// FileError, which names both places, where it is missing, cannot be loaded or belongs to another version.
+/// The functions of the module, which lies beside the command or in the folder lib/fovea of its installation.
+/// Throws FileError, which names both places, where it is missing, cannot be loaded or belongs to another
+/// version.
 const Drawing& drawing();
 
 }  // namespace fovea::cli

@@ -125,8 +125,7 @@ void warn(const std::string& path, const pictures::Uncovered& uncovered) {
 void draw_graphs(const Options& o, const inspect::InspectPage& page) {
   const pictures::RenderOptions rendering{.theme = o.theme == "dark" ? inspect::Theme::dark
                                                                      : inspect::Theme::light};
-  if (!o.picture.empty())
-    warn(o.picture, drawing().write(o.picture, drawing().draw_page(page), rendering));
+  if (!o.picture.empty()) warn(o.picture, drawing().write(o.picture, drawing().draw_page(page), rendering));
   if (o.graph.empty() && !o.show) return;
   const std::vector<inspect::AttentionMap> maps = chosen_maps(o, page);
   std::vector<int> heads;

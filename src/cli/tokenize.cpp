@@ -106,7 +106,8 @@ std::string answer(const Options& o, const text::PieceReader& reader, const std:
     using Special = text::EncodeOptions::SpecialTokens;
     const std::vector<std::string> texts = texts_of(o, line, number);
     if (texts.size() > 1)
-      throw FileError(o.input, number, "expected one text, because only a tokenizer.json joins two, got 2", "line");
+      throw FileError(o.input, number, "expected one text, because only a tokenizer.json joins two, got 2",
+                      "line");
     const text::Encoding encoding = reader.encode(texts[0], o.plain ? Special::leave_out : Special::add);
     return o.json ? json_of(reader, encoding) : line_of(o, reader, encoding.ids);
   } catch (const InvalidArgument& error) {
@@ -144,9 +145,8 @@ void check(const Options& o, const std::vector<std::filesystem::path>& files) {
 
 // These need what only a tokenizer.json has: limits, and tokens that are marked as special.
 void check_without_json(const Options& o) {
-  for (const auto& [name, given] : {std::pair{"--limits", o.limits},
-                                    {"--keep-special", o.keep},
-                                    {"--write", !o.write.empty()}}) {
+  for (const auto& [name, given] :
+       {std::pair{"--limits", o.limits}, {"--keep-special", o.keep}, {"--write", !o.write.empty()}}) {
     if (given)
       throw InvalidArgument("fovea tokenize", name, "a --model with a tokenizer.json",
                             o.model + ", which has other files");

@@ -40,8 +40,7 @@ Quantised quantise(const std::vector<float>& weights, int bits) {
     } else if (quantised.step > 0) {
       code = std::min(levels, static_cast<std::uint32_t>(std::lround((weight - low) / quantised.step)));
     }
-    for (int shift = 0; shift < bits; shift += 8)
-      quantised.bytes.push_back(static_cast<char>(code >> shift));
+    for (int shift = 0; shift < bits; shift += 8) quantised.bytes.push_back(static_cast<char>(code >> shift));
   }
   return quantised;
 }

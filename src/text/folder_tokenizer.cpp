@@ -69,7 +69,8 @@ bool gives_types(const json& config) {
 
 bool has_folder_tokenizer(const std::filesystem::path& folder) {
   std::error_code error;
-  return std::filesystem::exists(folder / "tokenizer.json", error) || sentencepiece_file_in(folder).has_value();
+  return std::filesystem::exists(folder / "tokenizer.json", error) ||
+         sentencepiece_file_in(folder).has_value();
 }
 
 FolderTokenizer read_folder_tokenizer(const std::filesystem::path& folder) {
@@ -83,8 +84,9 @@ FolderTokenizer read_folder_tokenizer(const std::filesystem::path& folder) {
   const json config = std::filesystem::exists(config_path, error)
                           ? files::read_json_object(config_path, kMaxConfigBytes, kConfigDepth)
                           : json::object();
-  FolderTokenizer result{has_json ? JsonTokenizer::read(path)
-                                  : JsonTokenizer::from_json(sentencepiece_json(*model, config), model->string()),
+  FolderTokenizer result{has_json
+                             ? JsonTokenizer::read(path)
+                             : JsonTokenizer::from_json(sentencepiece_json(*model, config), model->string()),
                          std::nullopt,
                          EncodeOptions::CutSide::right,
                          {},

@@ -177,7 +177,8 @@ Pieces PieceReader::spanned(std::string_view text, const Encoding& encoding,
       continue;
     }
     // Ids that share a character are bytes of it: it is shown once, and then its place.
-    const bool shared = i > 0 && begin < end && encoding.texts[i - 1] >= 0 && end <= encoding.offsets[i - 1].end;
+    const bool shared =
+        i > 0 && begin < end && encoding.texts[i - 1] >= 0 && end <= encoding.offsets[i - 1].end;
     if (shared)
       builder.add_byte();
     else

@@ -13,9 +13,9 @@ constexpr const char* kLlama[] = {"llama", "mistral"};
 constexpr const char* kGemma[] = {"gemma", "gemma2", "gemma3_text"};
 
 constexpr NamedToken kT5Tokens[] = {{"pad_token", "<pad>"}, {"eos_token", "</s>"}, {"unk_token", "<unk>"}};
-constexpr NamedToken kRobertaTokens[] = {{"bos_token", "<s>"},  {"eos_token", "</s>"},  {"sep_token", "</s>"},
-                                         {"cls_token", "<s>"},  {"unk_token", "<unk>"}, {"pad_token", "<pad>"},
-                                         {"mask_token", "<mask>", true}};
+constexpr NamedToken kRobertaTokens[] = {
+    {"bos_token", "<s>"},   {"eos_token", "</s>"},  {"sep_token", "</s>"},         {"cls_token", "<s>"},
+    {"unk_token", "<unk>"}, {"pad_token", "<pad>"}, {"mask_token", "<mask>", true}};
 constexpr NamedToken kLlamaTokens[] = {
     {"unk_token", "<unk>"}, {"bos_token", "<s>"}, {"eos_token", "</s>"}, {"pad_token", nullptr}};
 constexpr NamedToken kGemmaTokens[] = {{"unk_token", "<unk>"},

@@ -1,5 +1,5 @@
-// The classes of transformers whose folders may hold a SentencePiece model alone. The file says the pieces; which ids
-// these have, and which special ones stand beside them, only the class says.
+// The classes of transformers whose folders may hold a SentencePiece model alone. The file says the pieces;
+// which ids these have, and which special ones stand beside them, only the class says.
 #pragma once
 
 #include <cstdint>
@@ -24,17 +24,24 @@ struct SentencePieceClass {
   /// The pieces that transformers' class can split: Unigram alone, byte-pair encoding alone.
   SentencePieceFile::Type type;
   std::span<const NamedToken> tokens;
-  /// Which tokens stand before the pieces. fairseq: <s>, <pad>, </s>, <unk>, and the model's first three pieces are
-  /// left out. camembert: <s>NOTUSED, <pad>, </s>NOTUSED, <unk>, <unk>NOTUSED, and the first piece is left out.
+  /// Which tokens stand before the pieces. fairseq: <s>, <pad>, </s>, <unk>, and the model's first three
+  /// pieces are left out. camembert: <s>NOTUSED, <pad>, </s>NOTUSED, <unk>, <unk>NOTUSED, and the first piece
+  /// is left out.
   enum class Front : std::uint8_t { none, fairseq, camembert } front = Front::none;
   /// Which stand behind them: T5's <extra_id_99> to <extra_id_0>, or the codes of languages.
   bool extra_ids = false;
   std::span<const char* const> languages = {};
   /// How blanks become "▁": before each word and none between, before the text, or not before it.
   enum class Blanks : std::uint8_t { words, text, as_they_are } blanks = Blanks::words;
-  /// What stands around a text: `A </s>`; `<s> A </s>` and `<s> A </s></s> B </s>`; `A </s> en_XX`; `en_XX A </s>`; or
-  /// what add_bos_token and add_eos_token say.
-  enum class Template : std::uint8_t { end, roberta, language_behind, language_before, as_said } around = Template::end;
+  /// What stands around a text: `A </s>`; `<s> A </s>` and `<s> A </s></s> B </s>`; `A </s> en_XX`; `en_XX A
+  /// </s>`; or what add_bos_token and add_eos_token say.
+  enum class Template : std::uint8_t {
+    end,
+    roberta,
+    language_behind,
+    language_before,
+    as_said
+  } around = Template::end;
 };
 
 /// All of them.

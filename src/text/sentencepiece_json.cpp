@@ -103,7 +103,8 @@ void Converter::list_pieces() {
       add_piece(token, 0);
   } else if (class_.front == Class::Front::camembert) {
     left_out = 1;
-    for (const std::string& token : {std::string("<s>") + kNotUsed, pad, std::string("</s>") + kNotUsed, unknown})
+    for (const std::string& token :
+         {std::string("<s>") + kNotUsed, pad, std::string("</s>") + kNotUsed, unknown})
       add_piece(token, 0);
     add_piece(std::string("<unk>") + kNotUsed, kNeverChosen);
   }
@@ -159,14 +160,16 @@ void Converter::list_added_tokens() {
 
 std::int64_t Converter::id_of(const std::string& token) const {
   const auto found = ids_.find(token);
-  if (found == ids_.end()) fail("has no '" + excerpt(token) + "', which " + std::string(class_.name) + " needs");
+  if (found == ids_.end())
+    fail("has no '" + excerpt(token) + "', which " + std::string(class_.name) + " needs");
   return found->second;
 }
 
 bool Converter::puts_blank_before() const {
   const bool puts = settings_.flag("add_prefix_space", true);
   const bool asks = class_.blanks == Class::Blanks::text || class_.around == Class::Template::roberta;
-  if (!puts && !asks) settings_.refuse("add_prefix_space", "true, as " + std::string(class_.name) + " does", puts);
+  if (!puts && !asks)
+    settings_.refuse("add_prefix_space", "true, as " + std::string(class_.name) + " does", puts);
   return puts;
 }
 
@@ -190,12 +193,11 @@ json Converter::normalizer() const {
 json Converter::pre_tokenizer() const {
   if (class_.blanks == Class::Blanks::as_they_are) return {};
   const bool words = class_.blanks == Class::Blanks::words;
-  const char* scheme = !puts_blank_before()                          ? "never"
+  const char* scheme = !puts_blank_before()                       ? "never"
                        : words || settings_.flag("legacy", false) ? "always"
-                                                                     : "first";
+                                                                  : "first";
   if (!words) return metaspace(scheme, false);
-  return {{"type", "Sequence"},
-          {"pretokenizers", {{{"type", "WhitespaceSplit"}}, metaspace(scheme, true)}}};
+  return {{"type", "Sequence"}, {"pretokenizers", {{{"type", "WhitespaceSplit"}}, metaspace(scheme, true)}}};
 }
 
 json Converter::decoder() const {
@@ -257,9 +259,9 @@ json Converter::post_processor() const {
     json list = json::array();
     for (const Slot& slot : slots) {
       const std::string name = slot.text != nullptr ? slot.text : slot.token;
-      list.push_back({{slot.text != nullptr ? "Sequence" : "SpecialToken", {{"id", name}, {"type_id", slot.type}}}});
-      if (slot.text == nullptr)
-        tokens[name] = {{"id", name}, {"ids", {id_of(name)}}, {"tokens", {name}}};
+      list.push_back(
+          {{slot.text != nullptr ? "Sequence" : "SpecialToken", {{"id", name}, {"type_id", slot.type}}}});
+      if (slot.text == nullptr) tokens[name] = {{"id", name}, {"ids", {id_of(name)}}, {"tokens", {name}}};
     }
     return list;
   };
@@ -286,8 +288,8 @@ std::string Converter::unigram() const {
   return text + "]}";
 }
 
-// Pieces stand in the order of their merges, but the file does not say which pair each was made of: it is any two
-// pieces, and of several pairs that with the shorter first one comes first.
+// Pieces stand in the order of their merges, but the file does not say which pair each was made of: it is any
+// two pieces, and of several pairs that with the shorter first one comes first.
 std::string Converter::bpe() const {
   const json unknown = content("unk_token");
   std::string vocab, merges;

@@ -21,7 +21,14 @@ struct SentencePieceFile {
   /// Of the trainer, as the file numbers them.
   enum class Type : std::uint8_t { unigram = 1, bpe = 2, word = 3, character = 4 };
   struct Piece {
-    enum class Kind : std::uint8_t { normal = 1, unknown = 2, control = 3, user_defined = 4, unused = 5, byte = 6 };
+    enum class Kind : std::uint8_t {
+      normal = 1,
+      unknown = 2,
+      control = 3,
+      user_defined = 4,
+      unused = 5,
+      byte = 6
+    };
     std::string_view text;
     float score = 0;
     Kind kind = Kind::normal;
@@ -32,8 +39,8 @@ struct SentencePieceFile {
   std::string_view charsmap;  ///< empty if texts stay as they are
 };
 
-/// Reads a file that check_sentencepiece_model accepts. Throws FileError for a piece that is not UTF-8, and for
-/// scores, kinds and types that are none.
+/// Reads a file that check_sentencepiece_model accepts. Throws FileError for a piece that is not UTF-8, and
+/// for scores, kinds and types that are none.
 SentencePieceFile read_sentencepiece_file(std::string_view bytes, const std::string& name);
 
 /// Whether the pieces of such a checked model are single characters, as its training was told.

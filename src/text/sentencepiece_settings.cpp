@@ -43,7 +43,8 @@ SentencePieceSettings::SentencePieceSettings(const std::filesystem::path& folder
   by_id_ = false;
 }
 
-void SentencePieceSettings::refuse(const std::string& key, const std::string& expected, const json& got) const {
+void SentencePieceSettings::refuse(const std::string& key, const std::string& expected,
+                                   const json& got) const {
   throw FileError((folder_ / "tokenizer_config.json").string(), -1,
                   key + ": expected " + expected + ", got " +
                       excerpt(got.dump(-1, ' ', false, json::error_handler_t::replace)));

@@ -39,7 +39,8 @@ class SentencePieceSettings {
   std::int64_t number(const char* key, std::int64_t most, std::int64_t otherwise) const;
   std::string text(const char* key) const;  ///< "" if it is not there
   /// Throws FileError.
-  [[noreturn]] void refuse(const std::string& key, const std::string& expected, const nlohmann::json& got) const;
+  [[noreturn]] void refuse(const std::string& key, const std::string& expected,
+                           const nlohmann::json& got) const;
 
  private:
   TokenSetting token_of(const std::string& key, const nlohmann::json& value, TokenSetting otherwise) const;

@@ -19,14 +19,15 @@ using Ids = std::vector<std::int32_t>;
 const std::string kBlank = "\xE2\x96\x81";
 
 std::vector<SpmPiece> unigram_pieces() {
-  return {{"<unk>", 0, 2}, {"<s>", 0, 3}, {"</s>", 0, 3}, {kBlank, -3}, {kBlank + "the", -1}, {"s", -2}, {"cat", -2}};
+  return {{"<unk>", 0, 2},      {"<s>", 0, 3}, {"</s>", 0, 3}, {kBlank, -3},
+          {kBlank + "the", -1}, {"s", -2},     {"cat", -2}};
 }
 std::vector<SpmPiece> t5_pieces() {
   return {{"<pad>", 0, 3}, {"</s>", 0, 3}, {"<unk>", 0, 2}, {kBlank + "the", -1}, {"s", -2}, {kBlank, -3}};
 }
 std::vector<SpmPiece> bpe_pieces() {
-  return {{"<unk>", 0, 2}, {"<s>", 0, 3}, {"</s>", 0, 3},  {"ab", 0},  {kBlank + "ab", -1}, {"<x>", 0, 4},
-          {kBlank, -2},    {"a", -3},     {"b", -4},       {"<0x0A>", 0, 6}};
+  return {{"<unk>", 0, 2}, {"<s>", 0, 3}, {"</s>", 0, 3}, {"ab", 0}, {kBlank + "ab", -1},
+          {"<x>", 0, 4},   {kBlank, -2},  {"a", -3},      {"b", -4}, {"<0x0A>", 0, 6}};
 }
 
 // A folder, and its tokenizer.
@@ -53,7 +54,8 @@ class Folder {
 };
 
 TEST(SentencePieceFolder, T5HasExtraIdsBehindThePieces) {
-  const Folder folder("spiece.model", spm_file(t5_pieces()), R"({"tokenizer_class":"T5Tokenizer","extra_ids":3})");
+  const Folder folder("spiece.model", spm_file(t5_pieces()),
+                      R"({"tokenizer_class":"T5Tokenizer","extra_ids":3})");
   EXPECT_TRUE(has_folder_tokenizer(folder.scratch().folder()));
   const JsonTokenizer tokenizer = folder.read();
   EXPECT_EQ(tokenizer.size(), 9);
@@ -85,10 +87,10 @@ TEST(SentencePieceFolder, MbartHasLanguages) {
   EXPECT_EQ(Folder("sentencepiece.bpe.model", model, R"({"tokenizer_class":"MBartTokenizer"})").ids("the"),
             (Ids{5, 2, 11}))
       << "English is the fourth language";
-  EXPECT_EQ(Folder("sentencepiece.bpe.model", model,
-                   R"({"tokenizer_class":"MBart50Tokenizer","src_lang":"sl_SI"})")
-                .ids("the"),
-            (Ids{59, 5, 2}));
+  EXPECT_EQ(
+      Folder("sentencepiece.bpe.model", model, R"({"tokenizer_class":"MBart50Tokenizer","src_lang":"sl_SI"})")
+          .ids("the"),
+      (Ids{59, 5, 2}));
   Folder("sentencepiece.bpe.model", model, R"({"tokenizer_class":"MBartTokenizer","src_lang":"sl_SI"})")
       .refused("src_lang: expected a language of MBartTokenizer");
 }
@@ -99,9 +101,10 @@ TEST(SentencePieceFolder, LlamaMergesPiecesAndPutsABlankBeforeTheText) {
   EXPECT_EQ(folder.ids("ab"), (Ids{1, 4})) << "without add_bos_token a text begins with <s>";
   EXPECT_EQ(folder.ids("ab b<x>\n"), (Ids{1, 4, 6, 8, 5, 9})) << "a byte, and no blank behind a token";
   EXPECT_EQ(folder.read().decode(Ids{1, 4, 9, 4}), "ab\n ab");
-  const Folder gemma("tokenizer.model", model,
-                     R"({"tokenizer_class":"GemmaTokenizer","bos_token":"<s>","eos_token":"</s>","pad_token":"</s>",)"
-                     R"("add_bos_token":false,"add_eos_token":true})");
+  const Folder gemma(
+      "tokenizer.model", model,
+      R"({"tokenizer_class":"GemmaTokenizer","bos_token":"<s>","eos_token":"</s>","pad_token":"</s>",)"
+      R"("add_bos_token":false,"add_eos_token":true})");
   EXPECT_EQ(gemma.ids("ab ab"), (Ids{3, 4, 2})) << "a text as it is";
 }
 
@@ -136,7 +139,8 @@ TEST(SentencePieceFolder, AddedTokensFollowThePieces) {
 TEST(SentencePieceFolder, RefusesWhatItsClassDoesNotRead) {
   const char* t5 = R"({"tokenizer_class":"T5Tokenizer"})";
   Folder("spiece.model", spm_file(t5_pieces(), 2), t5).refused("expected Unigram");
-  Folder("tokenizer.model", spm_file(t5_pieces()), t5).refused("is not read by T5Tokenizer: expected spiece.model");
+  Folder("tokenizer.model", spm_file(t5_pieces()), t5)
+      .refused("is not read by T5Tokenizer: expected spiece.model");
   Folder("spiece.model", "no model", t5).refused("spiece.model");
   std::vector<SpmPiece> pieces = t5_pieces();
   pieces[3].score = std::numeric_limits<float>::quiet_NaN();
@@ -176,7 +180,8 @@ TEST(SentencePieceFolder, Fuzz) {
     std::string model = good;
     if (i % 2 == 0) {
       for (std::uint32_t changes = 1 + random.next_below(3); changes > 0; --changes)
-        model[random.next_below(static_cast<std::uint32_t>(model.size()))] = static_cast<char>(random.next_below(256));
+        model[random.next_below(static_cast<std::uint32_t>(model.size()))] =
+            static_cast<char>(random.next_below(256));
     }
     folder.scratch().write("spiece.model", model);
     folder.scratch().write("tokenizer_config.json", i % 2 == 0 ? config : files::mutated(config, random));

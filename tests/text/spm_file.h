@@ -32,8 +32,8 @@ inline std::string spm_file(const std::vector<SpmPiece>& pieces, char type = 1) 
   for (const SpmPiece& piece : pieces) {
     std::string score(sizeof piece.score, '\0');
     std::memcpy(score.data(), &piece.score, sizeof piece.score);
-    bytes += proto_field(
-        1, proto_field(1, piece.text) + '\x15' + score + '\x18' + static_cast<char>(piece.kind));
+    bytes +=
+        proto_field(1, proto_field(1, piece.text) + '\x15' + score + '\x18' + static_cast<char>(piece.kind));
   }
   return bytes + proto_field(2, std::string("\x18") + type);
 }

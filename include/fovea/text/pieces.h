@@ -27,8 +27,8 @@ class PieceReader {
   virtual ~PieceReader() = default;
   /// The ids of a text that a model reads.
   virtual Pieces read(const std::string& text) const = 0;
-  /// The same ids and the bytes that they stand for; or without those that stand for none, such as </s> at the
-  /// end.
+  /// The same ids and the bytes that they stand for; or without those that stand for none, such as </s> at
+  /// the end.
   virtual Encoding encode(const std::string& text, EncodeOptions::SpecialTokens special) const = 0;
   /// The ids of a text that a translator writes, without those that its decoder begins and ends with.
   virtual std::vector<std::int32_t> target(const std::string& text) const = 0;

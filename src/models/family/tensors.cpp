@@ -285,8 +285,8 @@ void FamilyTensors::copy_matrix_rows(const Place& place, std::int64_t first, std
 }
 
 void FamilyTensors::pack(nn::ParameterSet& parameters, autograd::WeightType type) const {
-  // A matrix that is stored transposed is in memory as a whole until it is packed, others by their rows. Such ones
-  // come first, while few packed ones are there: at the end they would lift the peak, of GPT-2 by 9 MB.
+  // A matrix that is stored transposed is in memory as a whole until it is packed, others by their rows. Such
+  // ones come first, while few packed ones are there: at the end they would lift the peak, of GPT-2 by 9 MB.
   std::vector<nn::Parameter*> order;
   for (nn::Parameter& parameter : parameters.all()) order.push_back(&parameter);
   std::ranges::stable_partition(order, [&](const nn::Parameter* parameter) {
@@ -308,8 +308,8 @@ void FamilyTensors::pack(nn::ParameterSet& parameters, autograd::WeightType type
       }
     }
     if (parameter.gives_rows) {
-      // Copies of a file share its mapping. A row brings 64 KB of the file into memory, of which 256 tokens would
-      // keep 16 MB. So they are let go now and then: all at once, because a call costs more than a row.
+      // Copies of a file share its mapping. A row brings 64 KB of the file into memory, of which 256 tokens
+      // would keep 16 MB. So they are let go now and then: all at once, because a call costs more than a row.
       parameter.rows = std::make_shared<const autograd::TableRows>(
           [file = file_, tensor = *place.tensor, first = place.first, width = place.shape[1],
            taken = std::make_shared<std::atomic<std::int64_t>>(0)](std::int64_t row, float* to) {

@@ -222,8 +222,8 @@ class TransformerModel final : public SequenceToSequence {
     std::vector<std::int32_t> ids;
     std::vector<std::int64_t> starts{0};
     for (std::size_t row = 0; row < lengths.size(); ++row) {
-      const auto of_row = source.subspan(row * static_cast<std::size_t>(length),
-                                         static_cast<std::size_t>(lengths[row]));
+      const auto of_row =
+          source.subspan(row * static_cast<std::size_t>(length), static_cast<std::size_t>(lengths[row]));
       ids.insert(ids.end(), of_row.begin(), of_row.end());
       starts.push_back(std::ssize(ids));
     }
