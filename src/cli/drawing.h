@@ -1,6 +1,6 @@
-// Pictures of the command. They are drawn by fovea::pictures in a module of its own, fovea-drawing.so, which
-// is loaded when the first one is drawn: Cairo, Pango and the 20 libraries behind them take 4 ms and 5 MB of
-// a process.
+// Pictures of the command. A module of its own, fovea-drawing.so, draws them by fovea::pictures. It is loaded
+// when the first one is drawn, because Cairo, Pango and the 20 libraries behind them take 4 ms and 5 MB of a
+// process.
 #pragma once
 
 #include <string>
