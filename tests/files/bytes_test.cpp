@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "files/base64.h"
+#include "files/base64.h"
 #include "files/scratch.h"
 #include "fovea/core/error.h"
 
