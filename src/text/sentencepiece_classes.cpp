@@ -22,7 +22,7 @@ constexpr NamedToken kGemmaTokens[] = {{"unk_token", "<unk>"},
                                        {"bos_token", "<bos>"},
                                        {"eos_token", "<eos>"},
                                        {"pad_token", "<pad>"},
-                                       {"mask_token", nullptr}};
+                                       {"mask_token", "<mask>"}};
 
 // In the order of their ids.
 constexpr const char* kMbartLanguages[] = {"ar_AR", "cs_CZ", "de_DE", "en_XX", "es_XX", "et_EE", "fi_FI",

@@ -3,8 +3,8 @@
 Every model is trained here, on the texts of this repository. Ids, offsets and decoded texts are those of the class in
 transformers, and plain ids are those of sentencepiece, moved as the class moves them. Exceptions, all counted:
 - MBartTokenizer of transformers 5 drops the model's normalisation, and MBart50Tokenizer keeps blanks at the ends of a text and adds
-  pieces for them. Fovea follows the model, as the published tokenizer.json of both do. So they are compared with models that
-  normalise nothing, and on texts without such blanks; with sentencepiece on all texts.
+  pieces for them; a blank inside belongs to the piece behind it. Fovea follows the model, as the published tokenizer.json of both do. So they are compared with models that
+  normalise nothing, and mBART-50's ids alone on texts without such blanks; with sentencepiece on all texts.
 - sentencepiece and tokenizers normalise some marks in different ways, and may choose different ways of the same score.
 
 Run by `./run test --full`, which installs transformers and sentencepiece; without them it is reported as not run."""
@@ -54,6 +54,7 @@ class Folder:
 
         self.fovea, self.path = fovea, path
         kind, file, options, config, self.moved = CASES[name]
+        self.compares_offsets = kind != "MBart50Tokenizer"
         sentencepiece.SentencePieceTrainer.train(sentence_iterator=iter(training), model_prefix=str(path / "trained"), vocab_size=1000,
                                                  hard_vocab_limit=False, num_threads=1, minloglevel=2, **options)
         (path / "trained.model").rename(path / file)
@@ -77,7 +78,7 @@ class Folder:
     def compare_class(self, texts):
         """The texts whose ids or offsets differ."""
         wrong = []
-        for text, line in zip(texts, self.run(map(json.dumps, texts), "--json") if texts else []):
+        for text, line in zip(texts, self.run([json.dumps(text) for text in texts], "--json") if texts else []):
             ours, theirs = json.loads(line), self.theirs(text, return_offsets_mapping=True)
             bytes_of = [0]
             for letter in text:
@@ -85,7 +86,7 @@ class Folder:
             offsets = [[bytes_of[begin], bytes_of[end]] for begin, end in theirs["offset_mapping"]]
             if ours["ids"] != theirs["input_ids"]:
                 wrong.append((text, "ids", theirs["input_ids"], ours["ids"]))
-            elif ours["offsets"] != offsets:
+            elif self.compares_offsets and ours["offsets"] != offsets:
                 wrong.append((text, "offsets", offsets, ours["offsets"]))
         return wrong
 
@@ -101,7 +102,7 @@ class Folder:
         """The texts whose plain ids are not those of sentencepiece, moved."""
         unknown = self.theirs.unk_token_id
         wrong = []
-        for text, line in zip(texts, self.run(map(json.dumps, texts), "--json")):
+        for text, line in zip(texts, self.run([json.dumps(text) for text in texts], "--json")):
             ours = json.loads(line)
             ours = [id for id, special in zip(ours["ids"], ours["special"]) if not special]
             wanted = [unknown if id == self.spm.unk_id() else id + self.moved for id in self.spm.encode(text)]
@@ -147,7 +148,8 @@ def main():
             sequences = [[generator.randrange(len(folder.theirs)) for _ in range(generator.randint(1, 12))] for _ in range(300)]
             sequences += [folder.theirs(text)["input_ids"] for text in usual]
             wrong += folder.compare_texts([ids for ids in sequences if ids])
-            plain = [text for text in usual if not any(mark in text for mark in NO_PLAIN)]
+            # transformers puts no blank before a text that begins with one, and sentencepiece does.
+            plain = [text for text in usual if not any(mark in text for mark in NO_PLAIN) and text[0] != " "]
             differing = folder.compare_pieces(plain)
         failed += bool(wrong) or len(differing) > len(plain) // 100
         print(f"{name} | differing of {len(of_class)} texts and {len(sequences)} sequences of ids: {len(wrong)}; "

@@ -97,7 +97,7 @@ TEST(Tokenizer, KnowsTheBytesOfEachId) {
   EXPECT_EQ(of_words.offsets, (std::vector<ByteRange>{{1, 5}, {7, 10}, {11, 12}}));
   EXPECT_EQ(of_words.words, (Ids{0, 0, 1}));
   EXPECT_THROW(words->encoding("\xFF"), InvalidArgument);
-  const auto pieces = SentencePieceTokenizer::train(training_lines(), {.vocabulary_size = 60});
+  const auto pieces = SentencePieceTokenizer::train(training_lines(), {.vocabulary_size = 200});
   const Strings lines = training_lines();
   const std::string line = "  " + lines[0] + " Ω ";
   const Encoding of_pieces = pieces->encoding(line);
