@@ -142,7 +142,7 @@ def main():
             if name == "mBART, normalised":
                 of_class = []
             elif name == "mBART-50":
-                of_class = [text for text in texts if text.strip() == text and "  " not in text and text.isascii() and text
+                of_class = [text for text in texts if text.strip() == text and "  " not in text and text.isascii() and text and "\t" not in text
                             and not any(mark in text for mark in NO_PLAIN)]
             wrong = folder.compare_class(of_class)
             sequences = [[generator.randrange(len(folder.theirs)) for _ in range(generator.randint(1, 12))] for _ in range(300)]
