@@ -132,7 +132,7 @@ got = json.load(open(sys.argv[1]))
 assert got["tokens"][-1] == "</s>" and got["special"] == [0] * (len(got["ids"]) - 1) + [1], got
 assert got["offsets"][0] == [0, 6] and got["offsets"][-1] == [0, 0] and got["words"][-1] == -1, got
 parts = [text[begin:end] for begin, end in got["offsets"][:-1]]
-assert "".join(parts).replace(" ", "") == ">>fr<<thezebra" and parts[1] == " the", parts
+assert "".join(parts).replace(" ", "") == ">>fr<<thezebra", parts
 words = {}
 for part, word in zip(parts, got["words"]):
     words[word] = words.get(word, "") + part
