@@ -156,9 +156,14 @@ QuantizedRows::QuantizedRows(std::int64_t rows, std::int64_t width, bool as_byte
     numbers = std::make_unique_for_overwrite<std::int16_t[]>(count);
 }
 
-QuantizedRows int8_rows(const PackedProducts& p, Executor& executor, bool vnni) {
+Int8Path best_int8_path() noexcept {
+  return has_vnni() ? Int8Path::vnni : has_avx2() ? Int8Path::avx2 : Int8Path::any;
+}
+
+QuantizedRows int8_rows(const PackedProducts& p, Executor& executor, Int8Path path) {
+  const bool as_bytes = path != Int8Path::any;
   const std::int64_t in = p.weight->in(), columns = p.weight->padded_in();
-  QuantizedRows x(p.rows, columns, vnni);
+  QuantizedRows x(p.rows, columns, as_bytes);
   constexpr std::int64_t least_parallel = 1 << 16;  // numbers: some 4 µs
   Executor& by_rows = p.rows * in < least_parallel ? serial_executor() : executor;
   constexpr std::int64_t rows_a_unit = 16;
@@ -166,15 +171,17 @@ QuantizedRows int8_rows(const PackedProducts& p, Executor& executor, bool vnni) 
     for (std::int64_t r = unit * rows_a_unit; r < std::min(p.rows, (unit + 1) * rows_a_unit); ++r) {
       FOVEA_BEST(QuantizeRow)
       (p.x + r * p.x_stride, in, x.scales[static_cast<std::size_t>(r)],
-       vnni ? nullptr : x.numbers.get() + r * columns, vnni ? x.bytes.get() + r * columns : nullptr);
+       as_bytes ? nullptr : x.numbers.get() + r * columns, as_bytes ? x.bytes.get() + r * columns : nullptr);
     }
   });
   return x;
 }
 
-void int8_block(const PackedProducts& p, const QuantizedRows& x, const ProductBlockAt& at, bool vnni) {
-  if (vnni)
+void int8_block(const PackedProducts& p, const QuantizedRows& x, const ProductBlockAt& at, Int8Path path) {
+  if (path == Int8Path::vnni)
     int8_block_vnni(p, x, at.row, at.end, at.column, at.last);
+  else if (path == Int8Path::avx2)
+    int8_block_avx2(p, x, at.row, at.end, at.column, at.last);
   else
     FOVEA_BEST(Int8Block)(p, x, at.row, at.end, at.column, at.last);
 }

@@ -17,10 +17,19 @@ bool has_vnni() noexcept;
 void int8_block_vnni(const PackedProducts& p, const QuantizedRows& x, std::int64_t row, std::int64_t end,
                      std::int64_t column, std::int64_t last);
 
+/// Whether this CPU has AVX2, and the same by its products of bytes.
+bool has_avx2() noexcept;
+void int8_block_avx2(const PackedProducts& p, const QuantizedRows& x, std::int64_t row, std::int64_t end,
+                     std::int64_t column, std::int64_t last);
+
+/// Ways to the same bits: code that every CPU runs, and by instructions that some have.
+enum class Int8Path : std::uint8_t { any, avx2, vnni };
+/// The fastest one of this CPU.
+Int8Path best_int8_path() noexcept;
+
 /// The rows of p.x for a product with p.weight; p.x_stride is set.
-QuantizedRows int8_rows(const PackedProducts& p, Executor& executor, bool vnni);
-/// A block of a product with an int8 matrix, by rows that int8_rows made. With `vnni` by int8_block_vnni,
-/// else by code that every CPU runs.
-void int8_block(const PackedProducts& p, const QuantizedRows& x, const ProductBlockAt& at, bool vnni);
+QuantizedRows int8_rows(const PackedProducts& p, Executor& executor, Int8Path path);
+/// A block of a product with an int8 matrix, by rows that int8_rows made for the same path.
+void int8_block(const PackedProducts& p, const QuantizedRows& x, const ProductBlockAt& at, Int8Path path);
 
 }  // namespace fovea::autograd

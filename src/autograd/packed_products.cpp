@@ -233,7 +233,7 @@ ProductRows::ProductRows(const PackedProducts& p, Executor& executor)
     : x_(p.x), x_stride_(p.x_stride > 0 ? p.x_stride : p.weight->in()) {
   PackedProducts given = p;
   given.x_stride = x_stride_;
-  if (p.weight->type() == WeightType::int8) quantized_.emplace(int8_rows(given, executor, has_vnni()));
+  if (p.weight->type() == WeightType::int8) quantized_.emplace(int8_rows(given, executor, best_int8_path()));
   if (p.weight->type() == WeightType::bf16) pairs_ = bf16_rows(given, executor, has_dot_bf16());
 }
 
@@ -241,7 +241,7 @@ ProductRows::ProductRows(std::int64_t rows, std::int64_t stride)
     : pairs_(std::make_unique_for_overwrite<std::uint32_t[]>(static_cast<std::size_t>(rows * stride))) {}
 
 void ProductRows::multiply(const PackedProducts& p, const ProductBlockAt& at) const {
-  if (p.weight->type() == WeightType::int8) return int8_block(p, *quantized_, at, has_vnni());
+  if (p.weight->type() == WeightType::int8) return int8_block(p, *quantized_, at, best_int8_path());
   if (p.weight->type() == WeightType::bf16) return bf16_block(p, pairs_.get(), at, has_dot_bf16());
   PackedProducts with_rows = p;
   with_rows.x = x_;

@@ -51,8 +51,19 @@ class Continuing final : public Worker {
   Continuing(const models::ModelFolder& folder, WeightType weights)
       : model_(folder.language_model(weights)) {}
   void read(const std::vector<Ids>& sequences) override {
-    nn::Context inference;
-    model_.hidden(inference, models::pad(sequences));
+    // Sequences of one length as they are, others one behind the other, as `fovea generate` reads prompts.
+    if (std::ranges::all_of(sequences, [&](const Ids& ids) { return ids.size() == sequences[0].size(); })) {
+      nn::Context inference;
+      model_.hidden(inference, models::pad(sequences));
+      return;
+    }
+    KvCache cache({.layers = model_.cache_layers()});
+    std::vector<Sequence> kept;
+    std::vector<models::LanguageModel::Next> next;
+    for (std::size_t i = 0; i < sequences.size(); ++i) kept.push_back(cache.start());
+    for (std::size_t i = 0; i < sequences.size(); ++i)
+      next.push_back({.sequence = &kept[i], .ids = sequences[i]});
+    model_.extend(next, cache);
   }
   Ids write(const Ids& prompt, std::int64_t tokens) override {
     return models::generate(model_, prompt, {.temperature = 0.0, .length = tokens}).ids;
@@ -67,13 +78,8 @@ class Translating final : public Worker {
   Translating(const models::ModelFolder& folder, WeightType weights)
       : model_(folder.sequence_to_sequence(weights)), start_(folder.decoder_start()) {}
   void read(const std::vector<Ids>& sequences) override {
-    Ids all;
-    std::vector<std::int64_t> lengths;
-    for (const Ids& ids : sequences) {
-      all.insert(all.end(), ids.begin(), ids.end());
-      lengths.push_back(std::ssize(ids));
-    }
-    model_->start(all, lengths.front(), lengths);
+    const models::Padded padded = models::pad(sequences);
+    model_->start(padded.ids, padded.length, padded.lengths);
   }
   Ids write(const Ids& prompt, std::int64_t tokens) override {
     const std::int64_t lengths[] = {std::ssize(prompt)};
@@ -124,7 +130,8 @@ Described describe(int threads, const std::function<void()>& body) {
 ModelRow measured(const ModelBench& bench, Worker& worker, WeightType weights, int threads) {
   nn::use_threads(threads);
   std::vector<Ids> sequences;
-  for (std::int64_t s = 0; s < bench.batch; ++s) sequences.push_back(sequence_of(s, bench.length));
+  for (const std::int64_t length : lengths_of(bench))
+    sequences.push_back(sequence_of(std::ssize(sequences), length));
   const Ids prompt = sequence_of(bench.batch, bench.prompt);
   const Probe operands =
       weights == WeightType::bf16 && absence_of(Probe::dot_bf16).empty() ? Probe::dot_bf16 : Probe::fma_f32;
@@ -159,6 +166,18 @@ ModelRow measured(const ModelBench& bench, Worker& worker, WeightType weights, i
 }
 
 }  // namespace
+
+std::vector<std::int64_t> lengths_of(const ModelBench& bench) {
+  std::vector<std::int64_t> lengths(static_cast<std::size_t>(bench.batch), bench.length);
+  if (bench.shortest == 0 || bench.batch < 2) return lengths;
+  if (bench.shortest > bench.length)
+    throw InvalidArgument("fovea bench model", "--shortest",
+                          "at most --length, " + std::to_string(bench.length),
+                          std::to_string(bench.shortest));
+  for (std::int64_t s = 0; s < bench.batch; ++s)
+    lengths[static_cast<std::size_t>(s)] -= s * (bench.length - bench.shortest) / (bench.batch - 1);
+  return lengths;
+}
 
 std::int32_t bench_id(std::int64_t sequence, std::int64_t n) {
   return static_cast<std::int32_t>(4 + (sequence * 7919 + n * 104729) % 996);

@@ -17,8 +17,9 @@ struct ModelBench {
   std::vector<int> threads{1, 2};
   std::vector<autograd::WeightType> weights{autograd::WeightType::f32};
   std::int64_t batch = 8, length = 128;  ///< sequences that are read together, and the ids of each
-  std::int64_t prompt = 16;              ///< ids that the text begins with, or of the source of a translation
-  std::int64_t tokens = 32;              ///< that are timed behind the first one
+  std::int64_t shortest = 0;  ///< ids of the shortest sequence, others lie between; 0: all have `length`
+  std::int64_t prompt = 16;   ///< ids that the text begins with, or of the source of a translation
+  std::int64_t tokens = 32;   ///< that are timed behind the first one
   std::int64_t rounds = 3;
 };
 
@@ -35,6 +36,9 @@ struct ModelRow {
   using Parts = std::vector<std::pair<std::string, double>>;
   Parts reading_parts, writing_parts;  ///< of the time of all threads, the largest first
 };
+
+/// The ids of each sequence of the batch, the longest first.
+std::vector<std::int64_t> lengths_of(const ModelBench& bench);
 
 /// Id `n` of sequence `sequence`, as bench/models.py has them: not 0 to 3, which may be special, and below
 /// 1,000.

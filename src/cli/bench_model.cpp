@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <numeric>
 
 #include "bench/model.h"
 #include "cli/bench.h"
@@ -63,6 +64,10 @@ void register_bench_model(CLI::App& command_group) {
       ->check(CLI::IsMember({"f32", "bf16", "int8"}));
   command->add_option("--batch", o->batch, "sequences that are read together")->check(CLI::Range(1, 1 << 16));
   command->add_option("--length", o->length, "ids of each")->check(CLI::Range(1, 1 << 20));
+  command
+      ->add_option("--shortest", o->shortest,
+                   "ids of the shortest of them, with the others between; padding is not counted")
+      ->check(CLI::Range(1, 1 << 20));
   command->add_option("--prompt", o->prompt, "ids before the text that is written")
       ->check(CLI::Range(1, 1 << 20));
   command->add_option("--tokens", o->tokens, "written behind the first one")->check(CLI::Range(1, 1 << 20));
@@ -78,11 +83,13 @@ void register_bench_model(CLI::App& command_group) {
           "the share of the rate of reading 512 MiB. Parts are shares of the time of all threads.\n"
           "{:<7} {:>7} {:>10} {:>10} {:>8} {:>10} {:>10} {:>8}  parts of reading; of writing, %\n",
           "weights", "threads", "read, ms", "ids/s", "of peak", "token, ms", "tokens/s", "of rate");
+    const std::vector<std::int64_t> lengths = bench::lengths_of(*o);
+    const double ids = std::accumulate(lengths.begin(), lengths.end(), 0.0);
     bench::measure_model(*o, [&](const bench::ModelRow& row) {
       if (*json)
         fmt::print("{}\n", json_of(row).dump());
       else
-        print_row(row, static_cast<double>(o->batch * o->length));
+        print_row(row, ids);
     });
   });
 }

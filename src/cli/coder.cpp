@@ -14,7 +14,7 @@ void warn_of(const models::GenerationDefaults& defaults) {
 }
 
 std::unique_ptr<Coder> read_coder(const models::ModelFolder& folder, std::int64_t vocabulary) {
-  if (text::has_json_tokenizer(folder.path()) || text::MarianTokenizer::is_in(folder.path()))
+  if (text::has_folder_tokenizer(folder.path()) || text::MarianTokenizer::is_in(folder.path()))
     warn_of(folder.generation());
   return train::read_coder(folder, vocabulary);
 }

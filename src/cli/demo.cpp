@@ -5,15 +5,13 @@
 #include <fstream>
 
 #include "cli/commands.h"
+#include "cli/drawing.h"
 #include "cli/progress.h"
 #include "cli/views.h"
 #include "fovea/inspect/report.h"
 #include "fovea/inspect/terminal.h"
 #include "fovea/models/rnn.h"
 #include "fovea/models/transformer.h"
-#include "fovea/pictures/chart.h"
-#include "fovea/pictures/maps.h"
-#include "fovea/pictures/render.h"
 #include "fovea/text/generated.h"
 #include "fovea/train/dataset.h"
 #include "fovea/train/fit.h"
@@ -179,10 +177,10 @@ void print_table(const std::vector<Trained>& trained) {
 }
 
 // NAME-light.svg and NAME-dark.svg: a page shows the one that its reader's theme asks for.
-void write_in_both_themes(const Options& o, const std::string& name, const inspect::Drawing& drawing) {
+void write_in_both_themes(const Options& o, const std::string& name, const inspect::Drawing& picture) {
   for (const auto& [theme, suffix] :
        {std::pair(inspect::Theme::light, "light"), std::pair(inspect::Theme::dark, "dark")})
-    (void)pictures::write(fmt::format("{}/{}-{}.svg", o.output, name, suffix), drawing, {.theme = theme});
+    (void)drawing().write(fmt::format("{}/{}-{}.svg", o.output, name, suffix), picture, {.theme = theme});
 }
 
 void show_sentences(std::vector<Trained>& trained, inspect::ReportData& report, const Options& o) {
@@ -200,10 +198,10 @@ void show_sentences(std::vector<Trained>& trained, inspect::ReportData& report, 
                                      t.text));
       if (contenders[i].transformer) continue;
       const std::string name = fmt::format("alignment-{}", ++count);
-      (void)pictures::write(fmt::format("{}/{}.png", o.output, name),
-                            pictures::draw_picture(report.pages.back()));
+      (void)drawing().write(fmt::format("{}/{}.png", o.output, name),
+                            drawing().draw_page(report.pages.back()), {});
       write_in_both_themes(o, name,
-                           pictures::draw_picture({t.target_words, t.source_words, t.weights.weights}));
+                           drawing().draw_alignment({t.target_words, t.source_words, t.weights.weights}));
     }
   }
 }
@@ -261,6 +259,7 @@ void run(const Options& o) {
   catch_signals();
   nn::use_threads(o.threads);
   claim_folder(o.output);
+  (void)drawing();  // what is missing is said before an hour of training, not behind it
   const auto begin = std::chrono::steady_clock::now();
   const text::ParallelCorpus corpus = mixed(o, o.pairs, text::Split::train),
                              valid = mixed(o, 150, text::Split::valid);
@@ -292,7 +291,7 @@ void run(const Options& o) {
   show_sentences(trained, report, o);
   fill_report(trained, report);
   inspect::write_report(o.output + "/report.html", report);
-  write_in_both_themes(o, "bleu", pictures::draw_chart(report.bars.front()));
+  write_in_both_themes(o, "bleu", drawing().draw_bars(report.bars.front()));
   fmt::print(
       "\n{0:.0f} s in all. Learning curves, BLEU by length and every matrix: {1}/report.html; pictures: "
       "{1}/*.svg\n",

@@ -6,14 +6,12 @@
 #include <utility>
 
 #include "cli/commands.h"
+#include "cli/drawing.h"
 #include "cli/generate_ids.h"
 #include "cli/ids.h"
 #include "cli/views.h"
 #include "fovea/inspect/graph.h"
 #include "fovea/inspect/html.h"
-#include "fovea/pictures/graph.h"
-#include "fovea/pictures/maps.h"
-#include "fovea/pictures/render.h"
 #include "fovea/text/tokenizer.h"
 #include "text/utf8.h"
 
@@ -60,7 +58,7 @@ void check_options(const Options& o) {
       {"--html", &o.html}, {"--picture", &o.picture}, {"--graph", &o.graph}};
   for (const auto& [flag, path] : files) {
     if (path->empty()) continue;
-    if (path != &o.html) (void)pictures::format_of(*path, std::string("fovea inspect ") + flag);
+    if (path != &o.html) (void)drawing().format_of(*path, std::string("fovea inspect ") + flag);
     for (const auto& [other_flag, other] : files) {
       if (other != path && !other->empty() && same_file(*other, *path))
         throw InvalidArgument("fovea inspect", flag, std::string("a file other than that of ") + other_flag,
@@ -127,8 +125,7 @@ void warn(const std::string& path, const pictures::Uncovered& uncovered) {
 void draw_graphs(const Options& o, const inspect::InspectPage& page) {
   const pictures::RenderOptions rendering{.theme = o.theme == "dark" ? inspect::Theme::dark
                                                                      : inspect::Theme::light};
-  if (!o.picture.empty())
-    warn(o.picture, pictures::write(o.picture, pictures::draw_picture(page), rendering));
+  if (!o.picture.empty()) warn(o.picture, drawing().write(o.picture, drawing().draw_page(page), rendering));
   if (o.graph.empty() && !o.show) return;
   const std::vector<inspect::AttentionMap> maps = chosen_maps(o, page);
   std::vector<int> heads;
@@ -152,8 +149,8 @@ void draw_graphs(const Options& o, const inspect::InspectPage& page) {
                             "maps of different words");
     }
     warn(o.graph,
-         pictures::write(o.graph,
-                         pictures::draw_graph(maps, {.title = o.source, .heads = heads, .words = words[0]}),
+         drawing().write(o.graph,
+                         drawing().draw_graph(maps, {.title = o.source, .heads = heads, .words = words[0]}),
                          rendering));
   }
   for (std::size_t m = 0; m < maps.size() && o.show; ++m)

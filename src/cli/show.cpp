@@ -32,7 +32,7 @@ struct TokenizerReport {
 };
 
 std::optional<TokenizerReport> tokenizer_of(const std::filesystem::path& folder) {
-  const bool json = text::has_json_tokenizer(folder), marian = text::MarianTokenizer::is_in(folder);
+  const bool json = text::has_folder_tokenizer(folder), marian = text::MarianTokenizer::is_in(folder);
   std::error_code error;
   const bool own = std::filesystem::exists(folder / "spm.model", error) ||
                    std::filesystem::exists(folder / "vocab.json", error);

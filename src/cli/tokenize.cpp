@@ -50,7 +50,8 @@ std::vector<std::string> texts_of(const Options& o, const std::string& line, std
   return texts;
 }
 
-std::string json_of(const text::JsonTokenizer& tokenizer, const text::Encoding& encoding) {
+template <typename TokenizerType>
+std::string json_of(const TokenizerType& tokenizer, const text::Encoding& encoding) {
   auto offsets = ordered_json::array(), pieces = ordered_json::array();
   for (const text::ByteRange& range : encoding.offsets) offsets.push_back({range.begin, range.end});
   for (const std::int32_t id : encoding.ids) pieces.push_back(tokenizer.token(id));
@@ -98,8 +99,17 @@ std::string answer(const Options& o, const text::JsonTokenizer& tokenizer, const
 std::string answer(const Options& o, const text::PieceReader& reader, const std::string& line,
                    std::int64_t number) {
   try {
-    if (o.decode) return reader.decode(ids_of(o, line, number));
-    return line_of(o, reader, o.plain ? reader.without_special(line) : reader.read(line).ids);
+    if (o.decode) {
+      const std::string text = reader.decode(ids_of(o, line, number));
+      return o.json ? ordered_json(text).dump() : text;
+    }
+    using Special = text::EncodeOptions::SpecialTokens;
+    const std::vector<std::string> texts = texts_of(o, line, number);
+    if (texts.size() > 1)
+      throw FileError(o.input, number, "expected one text, because only a tokenizer.json joins two, got 2",
+                      "line");
+    const text::Encoding encoding = reader.encode(texts[0], o.plain ? Special::leave_out : Special::add);
+    return o.json ? json_of(reader, encoding) : line_of(o, reader, encoding.ids);
   } catch (const InvalidArgument& error) {
     throw FileError(o.input, number, "expected " + error.expected() + ", got " + error.got(), "line");
   }
@@ -133,12 +143,10 @@ void check(const Options& o, const std::vector<std::filesystem::path>& files) {
   }
 }
 
-// These need what only a tokenizer.json has: offsets, limits, and tokens that are marked as special.
+// These need what only a tokenizer.json has: limits, and tokens that are marked as special.
 void check_without_json(const Options& o) {
-  for (const auto& [name, given] : {std::pair{"--json", o.json},
-                                    {"--limits", o.limits},
-                                    {"--keep-special", o.keep},
-                                    {"--write", !o.write.empty()}}) {
+  for (const auto& [name, given] :
+       {std::pair{"--limits", o.limits}, {"--keep-special", o.keep}, {"--write", !o.write.empty()}}) {
     if (given)
       throw InvalidArgument("fovea tokenize", name, "a --model with a tokenizer.json",
                             o.model + ", which has other files");
@@ -162,15 +170,20 @@ void run(const Options& o, const TokenizerType& tokenizer) {
 
 void run(const Options& o) {
   const std::filesystem::path model = o.model;
-  if (std::filesystem::is_directory(model) && !text::has_json_tokenizer(model)) {
+  if (std::filesystem::is_directory(model) && !text::has_folder_tokenizer(model)) {
     check(o, {model / "source.spm", model / "target.spm", model / "vocab.json", model / "spm.model"});
     const std::unique_ptr<text::PieceReader> reader = text::read_pieces(model);
     check_without_json(o);
     return run(o, *reader);
   }
-  const std::filesystem::path file = std::filesystem::is_directory(model) ? model / "tokenizer.json" : model;
-  check(o, {file});
-  const text::JsonTokenizer tokenizer = text::JsonTokenizer::read(file);
+  const bool folder = std::filesystem::is_directory(model);
+  if (folder)
+    check(o, {model / "tokenizer.json", model / "spiece.model", model / "sentencepiece.bpe.model",
+              model / "tokenizer.model"});
+  else
+    check(o, {model});
+  const text::JsonTokenizer tokenizer =
+      folder ? text::read_folder_tokenizer(model).tokenizer : text::JsonTokenizer::read(model);
   if (!o.write.empty()) return files::write_file(o.write, tokenizer.to_json());
   run(o, tokenizer);
 }

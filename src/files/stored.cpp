@@ -148,12 +148,15 @@ void StoredTensor::copy_to(float* to, std::int64_t begin, std::int64_t count) co
 
 void StoredTensor::release(std::int64_t begin, std::int64_t count) const noexcept {
   static const auto page = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
-  const auto element = static_cast<std::int64_t>(size_of(type));
-  const auto address = reinterpret_cast<std::uintptr_t>(bytes.data() + begin * element);
-  // Whole pages: what else lies on them comes back when it is read.
-  const std::uintptr_t first = address / page * page,
-                       end =
-                           (address + static_cast<std::uintptr_t>(count * element) + page - 1) / page * page;
+  // Reading a byte brings 64 KiB around it into memory, of elements that another thread has let go before.
+  constexpr std::uintptr_t around = 64 << 10;
+  const auto element = static_cast<std::uintptr_t>(size_of(type));
+  const auto start = reinterpret_cast<std::uintptr_t>(bytes.data()), all = start + bytes.size();
+  const std::uintptr_t from = start + static_cast<std::uintptr_t>(begin) * element,
+                       to = from + static_cast<std::uintptr_t>(count) * element;
+  // Whole pages, and none beyond those of the tensor: what else lies on them comes back when it is read.
+  const std::uintptr_t first = (from - std::min(around, from - start)) / page * page,
+                       end = (to + std::min(around, all - to) + page - 1) / page * page;
   ::madvise(reinterpret_cast<void*>(first), end - first, MADV_DONTNEED);
 }
 

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <nlohmann/json.hpp>
 
+#include "files/base64.h"
 #include "fovea/inspect/colour_map.h"
 #include "inspect/page.h"
 #include "inspect/unicode.h"
@@ -12,23 +13,10 @@ namespace {
 
 using nlohmann::json;
 
-std::string base64(const std::vector<std::uint8_t>& bytes) {
-  constexpr char kDigits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-  std::string text;
-  text.reserve((bytes.size() + 2) / 3 * 4);
-  for (std::size_t i = 0; i < bytes.size(); i += 3) {
-    const std::size_t left = std::min<std::size_t>(3, bytes.size() - i);
-    std::uint32_t group = 0;
-    for (std::size_t k = 0; k < 3; ++k) group = group << 8 | (k < left ? bytes[i + k] : 0U);
-    for (std::size_t k = 0; k < 4; ++k) text += k <= left ? kDigits[group >> (18 - 6 * k) & 63U] : '=';
-  }
-  return text;
-}
-
 struct Quantised {
   int bits;
   double low, step;
-  std::vector<std::uint8_t> bytes;
+  std::string bytes;
 };
 
 Quantised quantise(const std::vector<float>& weights, int bits) {
@@ -52,8 +40,7 @@ Quantised quantise(const std::vector<float>& weights, int bits) {
     } else if (quantised.step > 0) {
       code = std::min(levels, static_cast<std::uint32_t>(std::lround((weight - low) / quantised.step)));
     }
-    for (int shift = 0; shift < bits; shift += 8)
-      quantised.bytes.push_back(static_cast<std::uint8_t>(code >> shift));
+    for (int shift = 0; shift < bits; shift += 8) quantised.bytes.push_back(static_cast<char>(code >> shift));
   }
   return quantised;
 }
@@ -65,10 +52,11 @@ json tokens_json(const std::vector<std::string>& tokens) {
 }
 
 std::string colours(Theme theme) {
-  std::vector<std::uint8_t> bytes;
-  for (const Rgb& colour : colour_table(theme))
-    bytes.insert(bytes.end(), {colour.red, colour.green, colour.blue});
-  return base64(bytes);
+  std::string bytes;
+  for (const Rgb& colour : colour_table(theme)) {
+    for (const std::uint8_t part : {colour.red, colour.green, colour.blue}) bytes += static_cast<char>(part);
+  }
+  return files::to_base64(bytes);
 }
 
 json series(Theme theme) {
@@ -111,7 +99,7 @@ std::string viewer_json(const std::vector<InspectPage>& pages, const HtmlOptions
                       {"bits", bits},
                       {"low", quantised.low},
                       {"step", quantised.step},
-                      {"weights", base64(quantised.bytes)}});
+                      {"weights", files::to_base64(quantised.bytes)}});
     }
     all["pages"].push_back({{"maps", std::move(maps)}});
   }

@@ -5,6 +5,7 @@
 #include "files/json.h"
 #include "fovea/core/error.h"
 #include "fovea/text/tokenizer_json.h"
+#include "text/sentencepiece_json.h"
 
 namespace fovea::text {
 namespace {
@@ -66,21 +67,30 @@ bool gives_types(const json& config) {
 
 }  // namespace
 
-bool has_json_tokenizer(const std::filesystem::path& folder) {
+bool has_folder_tokenizer(const std::filesystem::path& folder) {
   std::error_code error;
-  return std::filesystem::exists(folder / "tokenizer.json", error);
+  return std::filesystem::exists(folder / "tokenizer.json", error) ||
+         sentencepiece_file_in(folder).has_value();
 }
 
 FolderTokenizer read_folder_tokenizer(const std::filesystem::path& folder) {
   const std::filesystem::path path = folder / "tokenizer.json",
                               config_path = folder / "tokenizer_config.json";
-  if (!has_json_tokenizer(folder))
-    throw FileError(path.string(), -1, "is not there; token ids may be given instead of text");
-  FolderTokenizer result{JsonTokenizer::read(path), std::nullopt, EncodeOptions::CutSide::right, {}, true};
   std::error_code error;
+  const bool has_json = std::filesystem::exists(path, error);
+  const std::optional<std::filesystem::path> model = sentencepiece_file_in(folder);
+  if (!has_json && !model)
+    throw FileError(path.string(), -1, "is not there; token ids may be given instead of text");
   const json config = std::filesystem::exists(config_path, error)
                           ? files::read_json_object(config_path, kMaxConfigBytes, kConfigDepth)
                           : json::object();
+  FolderTokenizer result{has_json
+                             ? JsonTokenizer::read(path)
+                             : JsonTokenizer::from_json(sentencepiece_json(*model, config), model->string()),
+                         std::nullopt,
+                         EncodeOptions::CutSide::right,
+                         {},
+                         true};
   result.mask_id = mask_id_of(config, result.tokenizer, config_path);
   result.gives_types = gives_types(config);
   result.max_length = max_length_of(config, config_path);

@@ -8,7 +8,7 @@
 #include "fovea/files/bytes.h"
 #include "text/pipeline/model.h"
 #include "text/sentencepiece_proto.h"
-#include "text/utf8.h"
+#include "text/sentencepiece_spans.h"
 
 namespace fovea::text {
 namespace {
@@ -66,45 +66,33 @@ MarianTokenizer MarianTokenizer::read(const std::filesystem::path& folder) {
   return MarianTokenizer(std::make_unique<Impl>(folder));
 }
 
-namespace {
-
-void check_text(const char* function, std::string_view text) {
-  if (const std::size_t bad = find_invalid_utf8(text); bad != std::string_view::npos)
-    throw InvalidArgument(function, "text", "UTF-8", "an invalid byte at offset " + std::to_string(bad));
+Encoding MarianTokenizer::encoding(std::string_view text) const {
+  constexpr const char* function = "MarianTokenizer::encode";
+  std::vector<SpannedPiece> pieces;
+  std::size_t code = 0;  // the bytes of a language code
+  if (const std::size_t end = text.find("<<"); text.starts_with(">>") && end != std::string_view::npos) {
+    code = end + 2;
+    pieces.push_back({std::string(text.substr(0, code)), 0, {0, code}});
+  }
+  for (SpannedPiece& piece : spanned_pieces(impl_->source, function, text.substr(code))) {
+    piece.place.begin += code;
+    piece.place.end += code;
+    pieces.push_back(std::move(piece));
+  }
+  for (SpannedPiece& piece : pieces) piece.id = impl_->vocab.id_of(piece.piece).value_or(impl_->unknown);
+  Encoding encoding = encoding_of(text, pieces);
+  append_special(encoding, impl_->end);
+  return encoding;
 }
-
-std::vector<std::string> pieces_of(const sentencepiece::SentencePieceProcessor& processor,
-                                   const char* function, std::string_view text) {
-  std::vector<std::string> pieces;
-  const auto status = processor.Encode(text, &pieces);
-  if (!status.ok()) throw Error(std::string(function) + ": " + status.ToString());
-  return pieces;
-}
-
-}  // namespace
 
 std::vector<std::int32_t> MarianTokenizer::encode(std::string_view text) const {
-  constexpr const char* function = "MarianTokenizer::encode";
-  check_text(function, text);
-  std::string code;
-  if (const std::size_t end = text.find("<<"); text.starts_with(">>") && end != std::string_view::npos) {
-    code = text.substr(0, end + 2);
-    text.remove_prefix(end + 2);
-  }
-  std::vector<std::int32_t> ids;
-  if (!code.empty()) ids.push_back(impl_->vocab.id_of(code).value_or(impl_->unknown));
-  for (const std::string& piece : pieces_of(impl_->source, function, text))
-    ids.push_back(impl_->vocab.id_of(piece).value_or(impl_->unknown));
-  ids.push_back(impl_->end);
-  return ids;
+  return encoding(text).ids;
 }
 
 std::vector<std::int32_t> MarianTokenizer::encode_target(std::string_view text) const {
-  constexpr const char* function = "MarianTokenizer::encode_target";
-  check_text(function, text);
   std::vector<std::int32_t> ids;
-  for (const std::string& piece : pieces_of(impl_->target, function, text))
-    ids.push_back(impl_->vocab.id_of(piece).value_or(impl_->unknown));
+  for (const SpannedPiece& piece : spanned_pieces(impl_->target, "MarianTokenizer::encode_target", text))
+    ids.push_back(impl_->vocab.id_of(piece.piece).value_or(impl_->unknown));
   ids.push_back(impl_->end);
   return ids;
 }

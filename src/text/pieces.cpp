@@ -70,33 +70,26 @@ class Builder {
   bool open_ = false, blank_ = false;
 };
 
+void pop_back(Encoding& encoding) {
+  encoding.ids.pop_back();
+  encoding.offsets.pop_back();
+  for (auto* numbers : {&encoding.types, &encoding.texts, &encoding.words}) numbers->pop_back();
+  encoding.special.pop_back();
+}
+
 class JsonPieces final : public PieceReader {
  public:
   explicit JsonPieces(JsonTokenizer tokenizer) : tokenizer_(std::move(tokenizer)) {}
   Pieces read(const std::string& text) const override {
     const Encoding encoding = tokenizer_.encode(text);
-    const std::vector<bool> begins = tokenizer_.word_begins(text, encoding);
-    Builder builder;
-    for (std::size_t i = 0; i < encoding.size(); ++i) {
-      const auto [begin, end] = encoding.offsets[i];
-      // A word that the vocabulary lacks is shown as itself.
-      if (encoding.texts[i] < 0 || end <= begin) {
-        builder.special(tokenizer_.token(encoding.ids[i]));
-        continue;
-      }
-      // Ids that share a character are bytes of it: it is shown once, and then its place.
-      const bool shared = i > 0 && encoding.texts[i - 1] >= 0 && end <= encoding.offsets[i - 1].end;
-      if (shared)
-        builder.add_byte();
-      else
-        builder.add(std::string_view(text).substr(begin, end - begin), begins[i]);
-    }
-    return marked(builder.take(encoding.ids));
+    return marked(spanned(text, encoding, tokenizer_.word_begins(text, encoding)));
   }
-  Ids without_special(const std::string& text) const override {
-    return tokenizer_.encode(text, {.special_tokens = EncodeOptions::SpecialTokens::leave_out}).ids;
+  Encoding encode(const std::string& text, EncodeOptions::SpecialTokens special) const override {
+    return tokenizer_.encode(text, {.special_tokens = special});
   }
-  Ids target(const std::string& text) const override { return without_special(text); }
+  Ids target(const std::string& text) const override {
+    return encode(text, EncodeOptions::SpecialTokens::leave_out).ids;
+  }
 
   std::string decode(std::span<const std::int32_t> ids) const override { return tokenizer_.decode(ids); }
   std::string token(std::int32_t id) const override { return tokenizer_.token(id); }
@@ -122,22 +115,16 @@ class MarianPieces final : public PieceReader {
  public:
   explicit MarianPieces(MarianTokenizer tokenizer) : tokenizer_(std::move(tokenizer)) {}
   Pieces read(const std::string& text) const override {
-    Builder builder;
-    Ids ids = tokenizer_.encode(text);
-    for (const std::int32_t id : ids) {
-      const std::string spelling = tokenizer_.token(id);
-      const bool begins = spelling.starts_with(kBegin);
-      if (spelling == "</s>" || spelling == "<unk>" || spelling.starts_with(">>"))
-        builder.special(spelling);
-      else
-        builder.add(begins ? spelling.substr(kBegin.size()) : spelling, begins);
-    }
-    return builder.take(std::move(ids));
+    const Encoding encoding = tokenizer_.encoding(text);
+    std::vector<bool> begins;
+    for (std::size_t i = 0; i < encoding.size(); ++i)
+      begins.push_back(i == 0 || encoding.words[i] != encoding.words[i - 1]);
+    return spanned(text, encoding, begins);
   }
-  Ids without_special(const std::string& text) const override {
-    Ids ids = tokenizer_.encode(text);
-    ids.pop_back();
-    return ids;
+  Encoding encode(const std::string& text, EncodeOptions::SpecialTokens special) const override {
+    Encoding encoding = tokenizer_.encoding(text);
+    if (special == EncodeOptions::SpecialTokens::leave_out) pop_back(encoding);
+    return encoding;
   }
   Ids target(const std::string& text) const override {
     Ids ids = tokenizer_.encode_target(text);
@@ -163,7 +150,10 @@ class OwnPieces final : public PieceReader {
     for (const std::int32_t word : words) pieces.word_of.push_back(static_cast<std::size_t>(word));
     return pieces;
   }
-  Ids without_special(const std::string& text) const override { return tokenizer_->encode(text); }
+  // Ours adds no ids to those of the text.
+  Encoding encode(const std::string& text, EncodeOptions::SpecialTokens) const override {
+    return tokenizer_->encoding(text);
+  }
   Ids target(const std::string& text) const override { return tokenizer_->encode(text); }
 
   std::string decode(std::span<const std::int32_t> ids) const override { return tokenizer_->decode(ids); }
@@ -174,6 +164,28 @@ class OwnPieces final : public PieceReader {
 };
 
 }  // namespace
+
+// A word that the vocabulary lacks is shown as itself.
+Pieces PieceReader::spanned(std::string_view text, const Encoding& encoding,
+                            const std::vector<bool>& begins) const {
+  Builder builder;
+  for (std::size_t i = 0; i < encoding.size(); ++i) {
+    const auto [begin, end] = encoding.offsets[i];
+    const std::string spelling = token(encoding.ids[i]);
+    if (encoding.texts[i] < 0 || (end <= begin && spelling != kBegin)) {
+      builder.special(spelling);
+      continue;
+    }
+    // Ids that share a character are bytes of it: it is shown once, and then its place.
+    const bool shared =
+        i > 0 && begin < end && encoding.texts[i - 1] >= 0 && end <= encoding.offsets[i - 1].end;
+    if (shared)
+      builder.add_byte();
+    else
+      builder.add(text.substr(begin, end - begin), begins[i]);
+  }
+  return builder.take(encoding.ids);
+}
 
 // What a token adds to the text of those before it says whether it begins a word.
 Pieces PieceReader::written(std::span<const std::int32_t> ids) const {
@@ -193,7 +205,7 @@ Pieces PieceReader::written(std::span<const std::int32_t> ids) const {
 }
 
 std::unique_ptr<PieceReader> read_pieces(const std::filesystem::path& folder) {
-  if (has_json_tokenizer(folder))
+  if (has_folder_tokenizer(folder))
     return std::make_unique<JsonPieces>(read_folder_tokenizer(folder).tokenizer);
   if (MarianTokenizer::is_in(folder)) return std::make_unique<MarianPieces>(MarianTokenizer::read(folder));
   return std::make_unique<OwnPieces>(load_tokenizer(folder));

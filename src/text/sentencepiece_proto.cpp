@@ -1,16 +1,24 @@
 #include "text/sentencepiece_proto.h"
 
+#include <cmath>
 #include <cstdint>
 #include <cstring>
 
 #include "fovea/core/error.h"
+#include "text/utf8.h"
 
 namespace fovea::text {
 namespace {
 
+// Fields of the model's messages.
+constexpr std::uint32_t kPieces = 1, kTrainer = 2, kNormalizer = 3, kDenormalizer = 5;
+constexpr std::uint32_t kPieceText = 1, kPieceScore = 2, kPieceKind = 3;
+constexpr std::uint32_t kTrainerType = 3, kTrainerByteFallback = 35;
+constexpr std::uint32_t kCharsmap = 2;
+
 struct Field {
   std::uint32_t number = 0;
-  std::string_view payload;  // of length-delimited fields; else empty
+  std::string_view payload;  // of length-delimited fields and of floats; else empty
   std::uint64_t value = 0;   // of whole numbers
 };
 
@@ -34,7 +42,7 @@ class MessageReader {
         field.payload = take(varint());
         break;
       case 5:
-        take(4);
+        field.payload = take(4);
         break;
       default:
         fail("is not a SentencePiece model (bad wire type)");
@@ -67,6 +75,51 @@ class MessageReader {
   const std::string& name_;
   std::size_t at_ = 0;
 };
+
+SentencePieceFile::Piece read_piece(std::string_view bytes, std::size_t number, const std::string& name) {
+  const auto fail = [&](const std::string& reason) {
+    throw FileError(name, -1, "piece " + std::to_string(number) + " " + reason);
+  };
+  using Kind = SentencePieceFile::Piece::Kind;
+  SentencePieceFile::Piece piece;
+  MessageReader reader(bytes, name);
+  for (Field field; reader.next(field);) {
+    if (field.number == kPieceText) {
+      piece.text = field.payload;
+    } else if (field.number == kPieceScore && field.payload.size() == sizeof piece.score) {
+      std::memcpy(&piece.score, field.payload.data(), sizeof piece.score);
+    } else if (field.number == kPieceKind) {
+      if (field.value < 1 || field.value > static_cast<std::uint64_t>(Kind::byte))
+        fail("is of a kind that is not known: " + std::to_string(field.value));
+      piece.kind = static_cast<Kind>(field.value);
+    }
+  }
+  if (piece.text.empty()) fail("is empty");
+  if (find_invalid_utf8(piece.text) != std::string_view::npos) fail("is not UTF-8");
+  if (!std::isfinite(piece.score)) fail("has a score that is no number");
+  return piece;
+}
+
+void read_trainer(std::string_view bytes, const std::string& name, SentencePieceFile& file) {
+  using Type = SentencePieceFile::Type;
+  MessageReader reader(bytes, name);
+  for (Field field; reader.next(field);) {
+    if (field.number == kTrainerByteFallback) file.byte_fallback = field.value != 0;
+    if (field.number != kTrainerType) continue;
+    if (field.value < 1 || field.value > static_cast<std::uint64_t>(Type::character))
+      throw FileError(name, -1, "model_type is not known: " + std::to_string(field.value));
+    file.type = static_cast<Type>(field.value);
+  }
+}
+
+std::string_view charsmap_of(std::string_view bytes, const std::string& name) {
+  std::string_view charsmap;
+  MessageReader reader(bytes, name);
+  for (Field field; reader.next(field);) {
+    if (field.number == kCharsmap) charsmap = field.payload;
+  }
+  return charsmap;
+}
 
 }  // namespace
 
@@ -102,7 +155,6 @@ void check_charsmap(std::string_view blob, const std::string& name) {
 }
 
 void check_sentencepiece_model(std::string_view bytes, const std::string& name) {
-  constexpr std::uint32_t kPieces = 1, kNormalizer = 3, kDenormalizer = 5, kCharsmap = 2;
   if (bytes.empty()) throw FileError(name, 0, "is empty");
   MessageReader model(bytes, name);
   bool any_piece = false;
@@ -117,18 +169,22 @@ void check_sentencepiece_model(std::string_view bytes, const std::string& name) 
   if (!any_piece) throw FileError(name, -1, "is not a SentencePiece model: it has no pieces");
 }
 
-bool has_character_pieces(std::string_view bytes, const std::string& name) {
-  constexpr std::uint32_t kTrainer = 2, kModelType = 3, kCharacters = 4;
+SentencePieceFile read_sentencepiece_file(std::string_view bytes, const std::string& name) {
+  SentencePieceFile file;
   MessageReader model(bytes, name);
-  bool characters = false;
   for (Field field; model.next(field);) {
-    if (field.number != kTrainer) continue;
-    MessageReader trainer(field.payload, name);
-    for (Field inner; trainer.next(inner);) {
-      if (inner.number == kModelType) characters = inner.value == kCharacters;
-    }
+    if (field.number == kPieces)
+      file.pieces.push_back(read_piece(field.payload, file.pieces.size(), name));
+    else if (field.number == kTrainer)
+      read_trainer(field.payload, name, file);
+    else if (field.number == kNormalizer)
+      file.charsmap = charsmap_of(field.payload, name);
   }
-  return characters;
+  return file;
+}
+
+bool has_character_pieces(std::string_view bytes, const std::string& name) {
+  return read_sentencepiece_file(bytes, name).type == SentencePieceFile::Type::character;
 }
 
 }  // namespace fovea::text

@@ -7,7 +7,9 @@
 #include "fovea/core/error.h"
 #include "fovea/files/bytes.h"
 #include "fovea/text/tokenizer.h"
+#include "text/sentencepiece_classes.h"
 #include "text/sentencepiece_proto.h"
+#include "text/sentencepiece_spans.h"
 #include "text/utf8.h"
 
 namespace fovea::text {
@@ -115,6 +117,10 @@ std::vector<std::int32_t> SentencePieceTokenizer::encode(std::string_view line) 
   return {ids.begin(), ids.end()};
 }
 
+Encoding SentencePieceTokenizer::encoding(std::string_view line) const {
+  return encoding_of(line, spanned_pieces(model_->processor, "SentencePieceTokenizer::encoding", line));
+}
+
 std::string SentencePieceTokenizer::decode(std::span<const std::int32_t> ids) const {
   std::vector<int> kept;
   for (const std::int32_t id : ids) {
@@ -199,12 +205,9 @@ std::unique_ptr<Tokenizer> load_tokenizer(const std::filesystem::path& folder, c
         throw FileError((folder / missing).string(), -1, std::string("is not there, and ") + there + " is");
     }
   }
-  // The classes of transformers move the ids of these and add others, each in its own way.
-  for (const char* name : {"spiece.model", "sentencepiece.bpe.model", "tokenizer.model"}) {
+  for (const char* name : sentencepiece_files()) {
     if (std::filesystem::exists(folder / name, error))
-      throw FileError((folder / name).string(), -1,
-                      "does not say the ids of this model; save_pretrained of its tokenizer in transformers "
-                      "writes a tokenizer.json, which does");
+      throw FileError((folder / name).string(), -1, "is the tokenizer of another library, not one of ours");
   }
   if (std::filesystem::exists(list, error))
     return std::make_unique<WhitespaceTokenizer>(Vocabulary::load(list));

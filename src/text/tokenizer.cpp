@@ -50,6 +50,23 @@ std::vector<std::int32_t> WhitespaceTokenizer::encode(std::string_view line) con
   return ids;
 }
 
+Encoding WhitespaceTokenizer::encoding(std::string_view line) const {
+  if (const std::size_t bad = find_invalid_utf8(line); bad != std::string_view::npos)
+    throw InvalidArgument("WhitespaceTokenizer::encoding", "line", "UTF-8",
+                          "an invalid byte at offset " + std::to_string(bad));
+  Encoding encoding;
+  encoding.ids = encode(line);
+  for (const std::string_view word : split_words(line)) {
+    const auto begin = static_cast<std::size_t>(word.data() - line.data());
+    encoding.offsets.push_back({begin, begin + word.size()});
+  }
+  encoding.words = word_of(pieces(encoding.ids));
+  encoding.special.assign(encoding.ids.size(), 0);
+  encoding.types.assign(encoding.ids.size(), 0);
+  encoding.texts.assign(encoding.ids.size(), 0);
+  return encoding;
+}
+
 std::string WhitespaceTokenizer::decode(std::span<const std::int32_t> ids) const {
   std::string text;
   bool joined = true;

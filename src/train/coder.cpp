@@ -33,6 +33,26 @@ class OwnCoder final : public Coder {
   std::unique_ptr<text::Tokenizer> tokenizer_;
 };
 
+// The blanks of the line divide its words, whatever the tokenizer makes of them.
+Words words_between_blanks(const std::string& line, const text::Encoding& encoding) {
+  Words words;
+  std::size_t end = 0;  // of the word that is open
+  for (std::size_t i = 0; i < encoding.size(); ++i) {
+    const std::size_t at = line.find_first_not_of(" \t", encoding.offsets[i].begin);
+    if (encoding.texts[i] < 0 || at == std::string::npos) {
+      words.word_of.push_back(-1);
+      continue;
+    }
+    if (words.labels.empty() || at >= end) {
+      const std::size_t begin = at == 0 ? 0 : line.find_last_of(" \t", at) + 1;
+      end = std::min(line.find_first_of(" \t", at), line.size());
+      words.labels.push_back(line.substr(begin, end - begin));
+    }
+    words.word_of.push_back(static_cast<std::int32_t>(words.labels.size()) - 1);
+  }
+  return words;
+}
+
 class JsonCoder final : public Coder {
  public:
   JsonCoder(text::JsonTokenizer tokenizer, std::vector<std::int32_t> stops)
@@ -51,25 +71,8 @@ class JsonCoder final : public Coder {
     const std::optional<std::int32_t> id = tokenizer_.id_of(spelling);
     return id && tokenizer_.is_special(*id) ? id : std::nullopt;
   }
-  // The blanks of the line divide its words, whatever the tokenizer makes of them.
   Words words_of_line(const std::string& line) const override {
-    const text::Encoding encoding = tokenizer_.encode(line);
-    Words words;
-    std::size_t end = 0;  // of the word that is open
-    for (std::size_t i = 0; i < encoding.size(); ++i) {
-      const std::size_t at = line.find_first_not_of(" \t", encoding.offsets[i].begin);
-      if (encoding.texts[i] < 0 || at == std::string::npos) {
-        words.word_of.push_back(-1);
-        continue;
-      }
-      if (words.labels.empty() || at >= end) {
-        const std::size_t begin = at == 0 ? 0 : line.find_last_of(" \t", at) + 1;
-        end = std::min(line.find_first_of(" \t", at), line.size());
-        words.labels.push_back(line.substr(begin, end - begin));
-      }
-      words.word_of.push_back(static_cast<std::int32_t>(words.labels.size()) - 1);
-    }
-    return words;
+    return words_between_blanks(line, tokenizer_.encode(line));
   }
 
  private:
@@ -86,6 +89,9 @@ class MarianCoder final : public Coder {
   std::string text(std::span<const std::int32_t> ids) const override { return tokenizer_.decode(ids); }
   std::optional<std::int32_t> line_end() const override { return std::nullopt; }
   std::vector<std::int32_t> stops() const override { return stops_; }
+  Words words_of_line(const std::string& line) const override {
+    return words_between_blanks(line, tokenizer_.encoding(line));
+  }
 
  private:
   text::MarianTokenizer tokenizer_;
@@ -126,7 +132,7 @@ Words Coder::words(std::span<const std::int32_t> ids) const {
 
 std::unique_ptr<Coder> read_coder(const models::ModelFolder& folder, std::int64_t vocabulary) {
   const std::string path = folder.path().string();
-  const bool json = text::has_json_tokenizer(folder.path());
+  const bool json = text::has_folder_tokenizer(folder.path());
   if (json || text::MarianTokenizer::is_in(folder.path())) {
     std::vector<std::int32_t> stops = folder.generation().stop_ids;
     if (json) {

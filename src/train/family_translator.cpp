@@ -81,7 +81,7 @@ models::TranslatorBeams beams_of(const FamilyTranslatorOptions& o, const models:
 
 bool FamilyTranslator::is_in(const std::filesystem::path& folder) {
   std::error_code error;
-  const bool has_tokenizer = text::has_json_tokenizer(folder) || text::MarianTokenizer::is_in(folder);
+  const bool has_tokenizer = text::has_folder_tokenizer(folder) || text::MarianTokenizer::is_in(folder);
   if (!has_tokenizer || !std::filesystem::exists(models::config_path(folder), error)) return false;
   return models::family_kind(models::ModelFolder(folder).config()) == models::FamilyKind::translator;
 }

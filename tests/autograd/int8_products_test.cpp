@@ -31,12 +31,20 @@ Quantized quantized(const float* row, std::int64_t count) {
   return result;
 }
 
-Tensor product(const Tensor& x, const PackedMatrix& weight, const Tensor& bias, bool vnni) {
+Tensor product(const Tensor& x, const PackedMatrix& weight, const Tensor& bias, Int8Path path) {
   return product_by_blocks(
-      x, weight, bias, [&](const PackedProducts& p) { return int8_rows(p, default_executor(), vnni); },
+      x, weight, bias, [&](const PackedProducts& p) { return int8_rows(p, default_executor(), path); },
       [&](const PackedProducts& p, const QuantizedRows& rows, const ProductBlockAt& at) {
-        int8_block(p, rows, at, vnni);
+        int8_block(p, rows, at, path);
       });
+}
+
+// Those that this CPU has.
+std::vector<Int8Path> paths() {
+  std::vector<Int8Path> result{Int8Path::any};
+  if (has_avx2()) result.push_back(Int8Path::avx2);
+  if (has_vnni()) result.push_back(Int8Path::vnni);
+  return result;
 }
 
 TEST(Int8Products, EveryPathHasTheBitsOfTheDefinition) {
@@ -45,9 +53,9 @@ TEST(Int8Products, EveryPathHasTheBitsOfTheDefinition) {
     SCOPED_TRACE(std::to_string(in) + " to " + std::to_string(out));
     const Tensor x = drawn({rows, in}, 1), weight = drawn({out, in}, 2), bias = drawn({out}, 3);
     const PackedMatrix packed(weight, WeightType::int8);
-    const Tensor any = product(x, packed, bias, false);
-    if (has_vnni())
-      EXPECT_EQ(std::memcmp(any.raw(), product(x, packed, bias, true).raw(),
+    const Tensor any = product(x, packed, bias, Int8Path::any);
+    for (const Int8Path path : paths())
+      EXPECT_EQ(std::memcmp(any.raw(), product(x, packed, bias, path).raw(),
                             static_cast<std::size_t>(any.count()) * sizeof(float)),
                 0);
     for (std::int64_t r = 0; r < rows; ++r) {
@@ -104,8 +112,8 @@ TEST(Int8Products, SumsOfTheLargestNumbersAreExact) {
     weight.fill(1.0);
     for (std::int64_t k = 0; k < in; ++k) x.data<float>()[in + k] = -1.0f;
     const PackedMatrix packed(weight, WeightType::int8);
-    for (const bool vnni : {false, has_vnni()}) {
-      const Tensor y = product(x, packed, Tensor::zeros(DType::f32, {2}), vnni);
+    for (const Int8Path path : paths()) {
+      const Tensor y = product(x, packed, Tensor::zeros(DType::f32, {2}), path);
       const double bound = 4 * 0x1p-24 * static_cast<double>(in);
       EXPECT_NEAR(y.data<float>()[0], static_cast<double>(in), bound);
       EXPECT_NEAR(y.data<float>()[2], -static_cast<double>(in), bound);
@@ -124,8 +132,8 @@ TEST(Int8Products, RowsThatHaveNoScale) {
   x.data<float>()[3 * 9 + 8] = -std::numeric_limits<float>::infinity();
   const Tensor bias = drawn({3}, 3);
   const PackedMatrix packed(weight, WeightType::int8);
-  for (const bool vnni : {false, has_vnni()}) {
-    const Tensor y = product(x, packed, bias, vnni);
+  for (const Int8Path path : paths()) {
+    const Tensor y = product(x, packed, bias, path);
     for (std::int64_t n = 0; n < 3; ++n) {
       EXPECT_EQ(y.data<float>()[n], bias.data<float>()[n]);
       EXPECT_EQ(y.data<float>()[3 + n], bias.data<float>()[n]);

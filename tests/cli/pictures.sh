@@ -52,4 +52,16 @@ for page in docs/pictures.md docs/zh/pictures.md docs/tour/6-seeing.md docs/zh/t
   done
   rm -rf model
 done
+
+# The libraries that draw are loaded by a command that draws, and by no other.
+! ldd "$fovea" | grep -qE 'pango|cairo' || fail "the command links Pango and Cairo"
+mkdir alone
+cp "$fovea" alone
+alone/fovea --version >/dev/null || fail "a command alone does not start"
+draw() { "$1" inspect --model nothing --source a --picture a.png; }
+if draw alone/fovea 2>errors; then fail "drew without its module"; fi
+grep -qF "$PWD/alone/fovea-drawing.so: is not there, and neither is " errors || fail "the missing module: $(cat errors)"
+echo 'no module' >alone/fovea-drawing.so
+if draw alone/fovea 2>errors; then fail "drew with a damaged module"; fi
+grep -qF 'fovea-drawing.so: cannot be loaded' errors || fail "a damaged module: $(cat errors)"
 echo "pictures: the commands of four pages"

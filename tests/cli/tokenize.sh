@@ -122,7 +122,27 @@ cmp spelt got || fail "pieces of Marian without </s>: $(cat got)"
 marian --input texts >ids
 [[ $(sed -n 2p ids) == 0 ]] || fail "ids of an empty text: $(sed -n 2p ids)"
 [[ $(marian --decode <ids | head -2 | paste -sd '|') == 'the cat|' ]] || fail "texts of Marian: $(marian --decode <ids)"
-for option in --json --limits '--keep-special --decode' '--write new.json'; do
+# The bytes that ids stand for, which a code and </s> have too.
+echo '">>fr<< the  zebra"' | marian --json >got
+python3 - got <<'END' || fail "bytes of Marian: $(cat got)"
+import json
+import sys
+text = ">>fr<< the  zebra"
+got = json.load(open(sys.argv[1]))
+assert got["tokens"][-1] == "</s>" and got["special"] == [0] * (len(got["ids"]) - 1) + [1], got
+assert got["offsets"][0] == [0, 6] and got["offsets"][-1] == [0, 0] and got["words"][-1] == -1, got
+parts = [text[begin:end] for begin, end in got["offsets"][:-1]]
+assert "".join(parts).replace(" ", "") == ">>fr<<thezebra", parts
+words = {}
+for part, word in zip(parts, got["words"]):
+    words[word] = words.get(word, "") + part
+assert [word.strip() for word in words.values()] == [">>fr<<", "the", "zebra"], words
+END
+echo '"the cat"' | "$fovea" tokenize --model pieces --json | grep -qF '"offsets":[[0,3],' || fail "bytes of ours"
+echo '"a  zebra the"' | "$fovea" tokenize --model model --json | grep -qF '"offsets":[[0,1],[3,8],[9,12]],' || fail "bytes of words"
+[[ $(echo "$(head -1 ids)" | marian --decode --json) == '"the cat"' ]] || fail "texts of Marian as JSON"
+refused 'expected one text, because only a tokenizer.json joins two, got 2' marian --json --input <(echo '["a", "b"]')
+for option in --limits '--keep-special --decode' '--write new.json'; do
   refused "argument '${option%% *}': expected a --model with a tokenizer.json" marian $option
 done
 refused 'token ids between blanks' marian --decode --input <(echo 'a b')

@@ -8,6 +8,8 @@
 
 #include <thread>
 
+#include "files/base64.h"
+#include "files/base64.h"
 #include "files/scratch.h"
 #include "fovea/core/error.h"
 
@@ -66,6 +68,20 @@ TEST_F(Bytes, AFolderIsRefused) {
   EXPECT_THROW(read_file(folder_, 10), FileError);
   EXPECT_TRUE(std::filesystem::is_empty(folder_));
   EXPECT_FALSE(std::filesystem::exists(folder_.string() + ".partial"));
+}
+
+// RFC 4648, section 10.
+TEST(Base64, WritesAndReadsBytes) {
+  const std::pair<std::string, std::string> known[] = {
+      {"", ""}, {"f", "Zg=="}, {"fo", "Zm8="}, {"foo", "Zm9v"}, {"foob", "Zm9vYg=="}, {"fooba", "Zm9vYmE="}};
+  for (const auto& [bytes, text] : known) {
+    EXPECT_EQ(to_base64(bytes), text);
+    EXPECT_EQ(from_base64(text), bytes);
+  }
+  std::string all;
+  for (int byte = 0; byte < 256; ++byte) all.push_back(static_cast<char>(byte));
+  EXPECT_EQ(from_base64(to_base64(all)), all);
+  EXPECT_THROW(from_base64("Zm9*"), InvalidArgument);
 }
 
 }  // namespace

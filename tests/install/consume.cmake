@@ -93,6 +93,12 @@ else()
     message(FATAL_ERROR "the layers pull in a library of the pictures:\n${libraries}")
   endif()
   if(PICTURES)
+    # The installed command finds the module that draws, whose first word is about the name of the picture.
+    execute_process(COMMAND "${WORK}/prefix/bin/fovea" inspect --model nothing --source a --picture a.odd
+                    RESULT_VARIABLE result OUTPUT_VARIABLE said ERROR_VARIABLE said)
+    if(result EQUAL 0 OR NOT said MATCHES "\\.png")
+      message(FATAL_ERROR "the installed command should know the endings of pictures:\n${said}")
+    endif()
     build_and_run("${SOURCE}/tests/install/pictures" pictures)
     message(STATUS "pictures printed:\n${output}")
     if(NOT output STREQUAL "pictures: png svg pdf\n")

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "fovea/core/profile.h"
 #include "models/tiny.h"
 
 namespace fovea::models {
@@ -146,6 +147,37 @@ TEST_P(Consistency, CapturesEveryLayerAndHeadAsWeights) {
   const Tensor a = alignment_of(capture, *model), b = alignment_of(alignment, *model);
   ASSERT_EQ(a.empty(), b.empty());
   if (a) EXPECT_TRUE(std::equal(a.data<float>(), a.data<float>() + a.count(), b.data<float>()));
+}
+
+// Multiply-adds of products while sources of such lengths are read.
+double products_of(SequenceToSequence& model, const std::vector<std::int64_t>& lengths) {
+  Sentences sources;
+  for (const std::int64_t length : lengths)
+    sources.emplace_back(static_cast<std::size_t>(length), first_word);
+  const Batch batch = make_batch(sources, {}, 2, 3, SourceEnd::as_given);
+  Profile profile(0);
+  const auto state = model.start(batch.source, batch.source_len, batch.source_lengths);
+  profile.stop();
+  double sum = 0.0;
+  for (const ProfileTotal& total : profile.totals()) {
+    if (total.label->part == ProfilePart::products) sum += total.work.multiply_adds;
+  }
+  return sum;
+}
+
+TEST(Padding, OfSourcesCostsNoProductsOfTheEncoder) {
+  const auto model = make_transformer({.vocabulary = tiny_vocabulary,
+                                       .dim = 8,
+                                       .feed_forward = 32,
+                                       .heads = 2,
+                                       .encoder_layers = 4,
+                                       .decoder_layers = 1},
+                                      7);
+  const double whole = products_of(*model, {40, 40, 40, 40}), padded = products_of(*model, {40, 1, 1, 1});
+  ASSERT_GT(whole, 0.0);
+  // 43 of 160 rows in the encoder, whose four layers have 12 products of 8 x 8 each for a row; the decoder's
+  // keys and values have two, of all rows.
+  EXPECT_NEAR(padded / whole, (43.0 * 48 + 160 * 2) / (160.0 * 48 + 160 * 2), 1e-6);
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, Consistency, testing::ValuesIn(every_kind()),

@@ -41,6 +41,19 @@ TEST(MarianTokenizer, MapsPiecesToTheListOfIds) {
   EXPECT_THROW(tokenizer.encode("\xFF"), InvalidArgument);
 }
 
+TEST(MarianTokenizer, KnowsTheBytesOfEachId) {
+  const Scratch scratch;
+  const std::string blank = "\xE2\x96\x81";
+  write_folder(scratch, {"</s>", "<unk>", ">>fr<<", blank + "the", blank + "mat", "<pad>", "s"});
+  const MarianTokenizer tokenizer = MarianTokenizer::read(scratch.folder());
+  const Encoding encoding = tokenizer.encoding(">>fr<<the   mats");
+  EXPECT_EQ(encoding.ids, (Ids{2, 3, 4, 6, 0}));
+  EXPECT_EQ(encoding.offsets, (std::vector<ByteRange>{{0, 6}, {6, 9}, {9, 15}, {15, 16}, {0, 0}}));
+  EXPECT_EQ(encoding.words, (Ids{0, 0, 1, 1, -1})) << "no blank stands behind the code";
+  EXPECT_EQ(encoding.texts, (Ids{0, 0, 0, 0, -1}));
+  EXPECT_EQ(encoding.special.back(), 1);
+}
+
 // A model with a piece for each byte. Parsers of protocol buffers merge what is appended: SentencePiece
 // messages (field 1) of the type BYTE, and byte_fallback (field 35) of the trainer's message (field 2).
 std::string with_bytes(std::string model) {
@@ -62,6 +75,9 @@ TEST(MarianTokenizer, DecodesBytesAndNoControlPieces) {
   scratch.write("target.spm", model);
   const MarianTokenizer tokenizer = MarianTokenizer::read(scratch.folder());
   EXPECT_EQ(tokenizer.encode("\xC3\xA9"), (Ids{1, 2, 3, 0})) << "the blank in front is not in the list";
+  const Encoding bytes = tokenizer.encoding("s \xC3\xA9");
+  EXPECT_EQ(bytes.offsets[bytes.size() - 2], (ByteRange{2, 4}));
+  EXPECT_EQ(bytes.offsets[bytes.size() - 3], (ByteRange{2, 4})) << "bytes of a character share its place";
   EXPECT_EQ(tokenizer.decode(Ids{5, 4, 2, 3, 5, 4, 0, 6}), "s\xC3\xA9s");
   EXPECT_EQ(tokenizer.decode(Ids{4, 2, 4}), "s\xEF\xBF\xBDs") << "half a character";
 }

@@ -57,6 +57,20 @@ TEST(Pieces, OfATokenizerOfOursAreItsOwn) {
   EXPECT_EQ(pieces.word_of, (std::vector<std::size_t>{0, 0, 1}));
 }
 
+// A word that the list lacks is drawn as itself.
+TEST(Pieces, OfMarianShowTheText) {
+  const Scratch folder;
+  const std::vector<std::string> lines{"the cat sat on the mat", "the mat"};
+  const std::string model = SentencePieceTokenizer::train(lines, {.vocabulary_size = 30})->serialized();
+  const std::filesystem::path path = folder.write("model/source.spm", model).parent_path();
+  folder.write("model/target.spm", model);
+  folder.write("model/vocab.json", R"({"</s>":0,"<unk>":1,"\u2581the":2})");
+  const Pieces pieces = read_pieces(path)->read("the  Ωmat");
+  EXPECT_EQ(pieces.words, (Strings{"the", "Ωmat", "</s>"}));
+  EXPECT_EQ(pieces.tokens.front(), "▁the");
+  EXPECT_EQ(pieces.ids.back(), 0);
+}
+
 TEST(Pieces, AFolderWithoutATokenizerIsRefused) {
   const Scratch folder;
   EXPECT_THROW(read_pieces(folder.write("model/note", "").parent_path()), FileError);

@@ -1,4 +1,4 @@
-"""SentencePiece models in the folder of a Marian translator: `fovea tokenize` gives the ids and the texts of sentencepiece.
+"""SentencePiece models in the folder of a Marian translator: `fovea tokenize` gives the ids, the bytes they stand for and the texts of sentencepiece.
 
 Every model is trained here, on the texts of this repository: each kind of pieces with each normalisation, and with each of the
 options below. Two libraries of different versions may choose different ways of the same score; such lines are counted apart.
@@ -89,6 +89,25 @@ class Model:
                 wrong.append((line, wanted, ours))
         return ties, wrong
 
+    def compare_offsets(self, lines):
+        """The lines whose ids stand for other bytes. sentencepiece counts characters, and gives those of a byte to the last one."""
+        wrong = []
+        for line, answer in zip(lines, self.run([json.dumps(line) for line in lines], "--plain", "--json")):
+            ours, theirs = json.loads(answer), self.theirs.encode(line, out_type="immutable_proto")
+            if ours["ids"] != [self.ids.get(piece.piece, self.ids["<unk>"]) for piece in theirs.pieces]:
+                continue  # a tie
+            places = [0]
+            for letter in line:
+                places.append(places[-1] + len(letter.encode()))
+            wanted = [[places[piece.begin], places[piece.end]] for piece in theirs.pieces]
+            for i in range(len(wanted) - 1, 0, -1):
+                begin, end = wanted[i - 1]
+                if begin == end == wanted[i][0] and all(self.theirs.is_byte(piece.id) for piece in theirs.pieces[i - 1 : i + 1]):
+                    wanted[i - 1] = wanted[i]
+            if ours["offsets"] != wanted:
+                wrong.append((line, wanted, ours["offsets"]))
+        return wrong
+
     def compare_texts(self, sequences):
         """How many sequences were compared, and those whose texts differ."""
         left_out = SPECIAL | LINE_ENDS
@@ -126,6 +145,7 @@ def main():
             model = Model(sentencepiece, arguments.fovea, Path(folder), training, kind, options)
             try:
                 ties, wrong = model.compare_ids(lines)
+                wrong_places = model.compare_offsets(lines)
                 drawn = [[generator.randrange(len(model.ids)) for _ in range(generator.randint(1, 12))] for _ in range(300)]
                 count, wrong_texts = model.compare_texts([*map(model.encoded, lines), *drawn])
             except AssertionError as error:
@@ -134,9 +154,10 @@ def main():
                 continue
         inputs += len(lines) + count
         all_ties += ties
-        failed += bool(wrong or wrong_texts)
-        print(f"{line} | differing ids: {len(wrong)} of {len(lines)}, and {ties} ties; texts: {len(wrong_texts)} of {count}")
-        for example in [*wrong[:2], *wrong_texts[:2]]:
+        failed += bool(wrong or wrong_texts or wrong_places)
+        print(f"{line} | differing ids: {len(wrong)} of {len(lines)}, and {ties} ties; other bytes: {len(wrong_places)}; texts: "
+              f"{len(wrong_texts)} of {count}")
+        for example in [*wrong[:2], *wrong_places[:2], *wrong_texts[:2]]:
             print("   ", *map(ascii, example))
     print(f"{inputs} inputs, {all_ties} of them ties")
     return 1 if failed else 0

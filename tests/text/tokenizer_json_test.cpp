@@ -190,7 +190,7 @@ TEST(JsonTokenizer, RefusesTextThatIsNoUtf8) {
 
 TEST(FolderTokenizer, ReadsTheConfigBesideIt) {
   const Scratch scratch;
-  EXPECT_FALSE(has_json_tokenizer(scratch.folder()));
+  EXPECT_FALSE(has_folder_tokenizer(scratch.folder()));
   try {
     read_folder_tokenizer(scratch.folder());
     ADD_FAILURE() << "there is none";

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 
@@ -87,6 +88,28 @@ TEST(Tokenizer, ATokenizerOfAnotherLibraryIsNotTakenForOurs) {
       EXPECT_NE(error.file().find(name), std::string::npos) << error.what();
     }
   }
+}
+
+TEST(Tokenizer, KnowsTheBytesOfEachId) {
+  const auto words = WhitespaceTokenizer::build(Strings{"lo@@ wer a"});
+  const Encoding of_words = words->encoding(" lo@@  wer b");
+  EXPECT_EQ(of_words.ids, words->encode("lo@@ wer b"));
+  EXPECT_EQ(of_words.offsets, (std::vector<ByteRange>{{1, 5}, {7, 10}, {11, 12}}));
+  EXPECT_EQ(of_words.words, (Ids{0, 0, 1}));
+  EXPECT_THROW(words->encoding("\xFF"), InvalidArgument);
+  const auto pieces = SentencePieceTokenizer::train(training_lines(), {.vocabulary_size = 200});
+  const Strings lines = training_lines();
+  const std::string line = "  " + lines[0] + " Ω ";
+  const Encoding of_pieces = pieces->encoding(line);
+  EXPECT_EQ(of_pieces.ids, pieces->encode(line));
+  std::string text;
+  for (const auto& [begin, end] : of_pieces.offsets) text += line.substr(begin, end - begin);
+  const auto without_blanks = [](std::string from) {
+    std::erase(from, ' ');
+    return from;
+  };
+  EXPECT_EQ(without_blanks(text), without_blanks(line));
+  EXPECT_EQ(of_pieces.words.back(), std::count(lines[0].begin(), lines[0].end(), ' ') + 1);
 }
 
 TEST(Tokenizer, SavedAndLoadedIsTheSame) {

@@ -9,6 +9,8 @@
 #include <string_view>
 #include <vector>
 
+#include "fovea/text/encoding.h"
+
 namespace fovea::text {
 
 /// Immutable after construction; const calls may come from several threads at once.
@@ -26,6 +28,9 @@ class MarianTokenizer {
   /// Ids of a text in the source language, with </s> at the end. A language code at its beginning, ">>fr<<",
   /// is one id. Throws InvalidArgument for a text that is not UTF-8.
   std::vector<std::int32_t> encode(std::string_view text) const;
+  /// The same ids and their places in the text. A blank belongs to the piece that begins with it; bytes of a
+  /// character share its place.
+  Encoding encoding(std::string_view text) const;
   /// Ids of a text in the target language, with </s> at the end. Throws InvalidArgument for a text that is
   /// not UTF-8.
   std::vector<std::int32_t> encode_target(std::string_view text) const;

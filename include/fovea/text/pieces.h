@@ -6,7 +6,10 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
+
+#include "fovea/text/tokenizer_json.h"
 
 namespace fovea::text {
 
@@ -24,8 +27,9 @@ class PieceReader {
   virtual ~PieceReader() = default;
   /// The ids of a text that a model reads.
   virtual Pieces read(const std::string& text) const = 0;
-  /// The ids of `read` without those that stand for no text, such as </s> at the end.
-  virtual std::vector<std::int32_t> without_special(const std::string& text) const = 0;
+  /// The same ids and the bytes that they stand for; or without those that stand for none, such as </s> at
+  /// the end.
+  virtual Encoding encode(const std::string& text, EncodeOptions::SpecialTokens special) const = 0;
   /// The ids of a text that a translator writes, without those that its decoder begins and ends with.
   virtual std::vector<std::int32_t> target(const std::string& text) const = 0;
   /// Ids that a model wrote.
@@ -33,6 +37,10 @@ class PieceReader {
   virtual std::string decode(std::span<const std::int32_t> ids) const = 0;
   /// The spelling of an id; "" for one without a token.
   virtual std::string token(std::int32_t id) const = 0;
+
+ protected:
+  /// The ids of a text by their places in it. `begins`: whether each begins a word.
+  Pieces spanned(std::string_view text, const Encoding& encoding, const std::vector<bool>& begins) const;
 };
 
 /// The tokenizer of a folder: tokenizer.json, Marian's files, or one of ours. Throws FileError where there is

@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "fovea/text/encoding.h"
 #include "fovea/text/vocabulary.h"
 
 namespace fovea::text {
@@ -26,6 +27,9 @@ class Tokenizer {
   /// Ids of a line, without <s> and </s>. An empty line gives an empty vector. Text that merely spells a
   /// special piece ("</s>") never yields its id.
   virtual std::vector<std::int32_t> encode(std::string_view line) const = 0;
+  /// The same ids and their places in `line`. A blank belongs to the piece of SentencePiece that begins with
+  /// it. Throws InvalidArgument for a line that is not UTF-8.
+  virtual Encoding encoding(std::string_view line) const = 0;
   /// The text of `ids`, without <pad>, <s> and </s>. Throws InvalidArgument for an id outside 0 .. size()-1.
   virtual std::string decode(std::span<const std::int32_t> ids) const = 0;
   /// The spelling of each id ("▁Hou", "se" or "Hou@@", "se"; "</s>" for kEosId).
@@ -69,6 +73,7 @@ class WhitespaceTokenizer final : public Tokenizer {
                                                     const WhitespaceOptions& options = {});
 
   std::vector<std::int32_t> encode(std::string_view line) const override;
+  Encoding encoding(std::string_view line) const override;
   std::string decode(std::span<const std::int32_t> ids) const override;
   std::vector<std::string> pieces(std::span<const std::int32_t> ids) const override;
   std::vector<std::int32_t> word_of(std::span<const std::string> pieces) const override;
@@ -108,6 +113,7 @@ class SentencePieceTokenizer final : public Tokenizer {
   ~SentencePieceTokenizer() override;
 
   std::vector<std::int32_t> encode(std::string_view line) const override;
+  Encoding encoding(std::string_view line) const override;
   std::string decode(std::span<const std::int32_t> ids) const override;
   std::vector<std::string> pieces(std::span<const std::int32_t> ids) const override;
   std::vector<std::int32_t> word_of(std::span<const std::string> pieces) const override;

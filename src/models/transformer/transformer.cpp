@@ -1,5 +1,6 @@
 #include "fovea/models/transformer.h"
 
+#include <algorithm>
 #include <cmath>
 #include <functional>
 #include <utility>
@@ -94,8 +95,11 @@ class TransformerModel final : public SequenceToSequence {
     state->rows = static_cast<std::int64_t>(lengths.size());
     state->source_len = source_len;
     state->source_lengths.assign(lengths.begin(), lengths.end());
-    const Var memory =
-        encode(context, source, state->rows, source_len, lengths, nullptr, &state->score_evaluations);
+    for (const std::int64_t n : lengths) state->score_evaluations += heads_of(encoder_) * n * n;
+    const bool padded = std::ranges::any_of(lengths, [&](std::int64_t n) { return n < source_len; });
+    const Var memory = padded && runs_packed(encoder_)
+                           ? encode_packed(context, source, source_len, lengths)
+                           : encode(context, source, state->rows, source_len, lengths, nullptr, nullptr);
     state->cache = decoder_.start(context, memory);
     return state;
   }
@@ -203,6 +207,35 @@ class TransformerModel final : public SequenceToSequence {
                      .lengths = lengths,
                      .weights = slots(capture, encoder_, "encoder.self", "encoder.self"),
                      .log_decays = decay_slots(capture)});
+  }
+
+  // Packed, recurrences would need the starts in both directions, and a merging the rows of each entry.
+  static bool runs_packed(const nn::TransformerStack& stack) {
+    return std::ranges::all_of(stack.spec().blocks, [](const nn::BlockSpec& block) {
+      return std::holds_alternative<nn::AttentionOptions>(block.mixer) && !block.merging;
+    });
+  }
+
+  // The same for inference, without work for padding: its rows are zero in the result, [rows, length, dim].
+  Var encode_packed(Context& context, std::span<const std::int32_t> source, std::int64_t length,
+                    std::span<const std::int64_t> lengths) const {
+    std::vector<std::int32_t> ids;
+    std::vector<std::int64_t> starts{0};
+    for (std::size_t row = 0; row < lengths.size(); ++row) {
+      const auto of_row =
+          source.subspan(row * static_cast<std::size_t>(length), static_cast<std::size_t>(lengths[row]));
+      ids.insert(ids.end(), of_row.begin(), of_row.end());
+      starts.push_back(std::ssize(ids));
+    }
+    const std::vector<std::int64_t> first(lengths.size(), 0);
+    const Var words = embedding_(context, ids, embedding_factor_);
+    const Var x = encoder_.enter(context, reshape(words, {1, std::ssize(ids), config_.dim}), starts, first);
+    const Tensor rows = encoder_(context, x, {.mask = Everything{}, .starts = starts}).value();
+    Tensor padded = Tensor::zeros(DType::f32, {std::ssize(lengths), length, config_.dim});
+    for (std::size_t row = 0; row < lengths.size(); ++row)
+      std::copy_n(rows.data<float>() + starts[row] * config_.dim, lengths[row] * config_.dim,
+                  padded.data<float>() + static_cast<std::int64_t>(row) * length * config_.dim);
+    return padded;
   }
 
   TransformerConfig config_;

@@ -41,30 +41,6 @@ void append(std::vector<Change>& changes, std::string_view from, std::string_vie
 
 }  // namespace
 
-std::string from_base64(std::string_view text) {
-  while (text.ends_with('=')) text.remove_suffix(1);
-  std::string bytes;
-  bytes.reserve(text.size() / 4 * 3 + 3);
-  std::uint32_t bits = 0;
-  int count = 0;
-  for (const char c : text) {
-    const int value = c >= 'A' && c <= 'Z'   ? c - 'A'
-                      : c >= 'a' && c <= 'z' ? c - 'a' + 26
-                      : c >= '0' && c <= '9' ? c - '0' + 52
-                      : c == '+'             ? 62
-                      : c == '/'             ? 63
-                                             : -1;
-    if (value < 0) throw InvalidArgument("from_base64", "text", "letters of base64", std::string(1, c));
-    bits = bits << 6 | static_cast<std::uint32_t>(value);
-    count += 6;
-    if (count >= 8) {
-      count -= 8;
-      bytes.push_back(static_cast<char>(static_cast<unsigned char>(bits >> count)));
-    }
-  }
-  return bytes;
-}
-
 Charsmap::Charsmap(std::string blob, const std::string& file) : blob_(std::move(blob)) {
   check_charsmap(blob_, file);
   std::uint32_t bytes = 0;

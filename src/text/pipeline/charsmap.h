@@ -9,9 +9,6 @@
 
 namespace fovea::text::pipeline {
 
-/// The bytes that `text` encodes (RFC 4648, with padding). Throws InvalidArgument for other characters.
-std::string from_base64(std::string_view text);
-
 class Charsmap {
  public:
   /// `blob` is the decoded map; `file` is named in errors. Throws FileError unless every edge and every value

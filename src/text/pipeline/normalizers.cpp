@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 
+#include "files/base64.h"
 #include "fovea/core/error.h"
 #include "text/utf8.h"
 
@@ -141,7 +142,7 @@ Normalizer read_charsmap(const json& value, const Where& where) {
   const Fields fields(value, where, {"type", "precompiled_charsmap"});
   const Where map = fields.where("precompiled_charsmap");
   try {
-    return {Charsmap(from_base64(fields.string("precompiled_charsmap")), map.file)};
+    return {Charsmap(files::from_base64(fields.string("precompiled_charsmap")), map.file)};
   } catch (const InvalidArgument& error) {
     map.fail("expected " + error.expected() + ", got '" + error.got() + "'");
   } catch (const FileError& error) {
