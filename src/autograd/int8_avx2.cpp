@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "autograd/int8_products.h"
+#include "core/cpu.h"
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -80,8 +81,7 @@ FOVEA_AVX2 void tile(const PackedProducts& p, const QuantizedRows& x, std::int64
 }  // namespace
 
 bool has_avx2() noexcept {
-  static const bool has = __builtin_cpu_supports("avx2");
-  return has;
+  return cpu_has_avx2();
 }
 
 void int8_block_avx2(const PackedProducts& p, const QuantizedRows& x, std::int64_t row, std::int64_t end,
