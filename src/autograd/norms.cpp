@@ -4,6 +4,7 @@
 #include <cmath>
 #include <string>
 
+#include "autograd/norm_rows.h"
 #include "autograd/record.h"
 #include "autograd/rows.h"
 #include "autograd/vector_math.h"
@@ -60,10 +61,6 @@ FOVEA_CLONES void row_gradient(const float* x, float mean, float inverse, const 
   }
 }
 
-// Rows in each unit of parallel work. The number is fixed, so that sums over rows have the same order for
-// every number of threads.
-constexpr std::int64_t row_group = 128;
-
 Tensor shifted(const Tensor& x, float offset) {
   Tensor y(DType::f32, x.shape());
   std::transform(x.data<float>(), x.data<float>() + x.count(), y.data<float>(),
@@ -71,63 +68,76 @@ Tensor shifted(const Tensor& x, float offset) {
   return y;
 }
 
-enum class Center : std::uint8_t { mean, zero };
+}  // namespace
 
-// y = (x - center) / sqrt(mean (x - center)² + epsilon) · (gamma + offset) + beta.
-Var normalized(const char* function, Center center, const Var& x, const Var& gamma, const Var& beta,
-               float epsilon, float offset) {
-  const std::int64_t dim = gamma.value().count();
-  if (x.shape().rank() < 1 || x.size(-1) != dim) {
-    throw InvalidArgument(function, "gamma", "[D] with D the last size of x " + to_string(x.shape()),
-                          to_string(gamma.shape()));
+NormRows::NormRows(const char* function, const Shape& shape, const RowNorm& norm)
+    : center_(norm.kind == RowNorm::Kind::layer),
+      epsilon_(norm.epsilon),
+      gamma_(norm.gamma),
+      beta_(norm.beta) {
+  dim_ = gamma_.value().count();
+  if (shape.rank() < 1 || shape[-1] != dim_) {
+    throw InvalidArgument(function, "gamma", "[D] with D the last size of x " + to_string(shape),
+                          to_string(gamma_.shape()));
   }
-  if (!beta.empty() && beta.value().count() != dim)
-    throw InvalidArgument(function, "beta", "[" + std::to_string(dim) + "]", to_string(beta.shape()));
-  const std::int64_t rows = dim > 0 ? x.value().count() / dim : 0,
-                     groups = (rows + row_group - 1) / row_group;
-  const Tensor factor = offset == 0.0f ? gamma.value() : shifted(gamma.value(), offset),
-               shift = beta.empty() ? Tensor::zeros(DType::f32, {dim}) : beta.value();
-  Tape* tape = tape_of({&x, &gamma, &beta});
-  // Of each row its mean and 1 / deviation, for backward.
-  const Tensor moments = tape ? Tensor(DType::f32, {rows, 2}) : Tensor();
-  const auto size = static_cast<float>(dim);
+  if (!beta_.empty() && beta_.value().count() != dim_)
+    throw InvalidArgument(function, "beta", "[" + std::to_string(dim_) + "]", to_string(beta_.shape()));
+  rows_ = dim_ > 0 ? shape.count() / dim_ : 0;
+  factor_ = norm.gamma_offset == 0.0f ? gamma_.value() : shifted(gamma_.value(), norm.gamma_offset);
+  shift_ = beta_.empty() ? Tensor::zeros(DType::f32, {dim_}) : beta_.value();
+}
+
+void NormRows::forward(const float* x, float* y, float* moments) const {
+  const auto size = static_cast<float>(dim_);
+  const float mean = center_ ? sum_of(x, dim_) / size : 0.0f,
+              inverse = 1.0f / std::sqrt(squares_about(x, mean, dim_) / size + epsilon_);
+  scale_and_shift(x, mean, inverse, factor_.data<float>(), shift_.data<float>(), dim_, y);
+  if (!moments) return;
+  moments[0] = mean;
+  moments[1] = inverse;
+}
+
+void NormRows::backward(const float* x, const float* moments, const float* dy, float* sums, float* dx) const {
+  const auto size = static_cast<float>(dim_);
+  const float mean = moments[0], inverse = moments[1];
+  const RowSums of = row_sums(x, mean, inverse, factor_.data<float>(), dy, dim_, sums, sums + dim_);
+  // If the center is zero it does not depend on the row, and adds nothing to the gradient.
+  row_gradient(x, mean, inverse, factor_.data<float>(), dy, center_ ? of.sum / size : 0.0f, of.dot / size,
+               dim_, dx);
+}
+
+void NormRows::add_sums(const Tensor& sums) const {
+  for (std::int64_t group = 0; group < groups(); ++group) {
+    const float* of_group = sums.data<float>() + group * 2 * dim_;
+    if (gamma_.recorded()) add_row(of_group, dim_, gradient_of(gamma_).data<float>());
+    if (beta_.recorded()) add_row(of_group + dim_, dim_, gradient_of(beta_).data<float>());
+  }
+}
+
+namespace {
+
+Var normalized(const char* function, const Var& x, const RowNorm& by) {
+  const NormRows norm(function, x.shape(), by);
+  const std::int64_t dim = norm.dim();
+  Tape* tape = tape_of({&x, &by.gamma, &by.beta});
+  const Tensor moments = tape ? Tensor(DType::f32, {norm.rows(), 2}) : Tensor();
   Tensor y(DType::f32, x.shape());
-  const float* from = x.value().data<float>();
-  float* to = y.data<float>();
-  default_executor().parallel_for(groups, [&](std::int64_t group, int) {
-    for (std::int64_t r = group * row_group; r < std::min(rows, (group + 1) * row_group); ++r) {
-      const float* row = from + r * dim;
-      const float mean = center == Center::mean ? sum_of(row, dim) / size : 0.0f,
-                  inverse = 1.0f / std::sqrt(squares_about(row, mean, dim) / size + epsilon);
-      scale_and_shift(row, mean, inverse, factor.data<float>(), shift.data<float>(), dim, to + r * dim);
-      if (!moments) continue;
-      moments.data<float>()[2 * r] = mean;
-      moments.data<float>()[2 * r + 1] = inverse;
-    }
+  norm.for_groups([&](std::int64_t, std::int64_t begin, std::int64_t end) {
+    for (std::int64_t r = begin; r < end; ++r)
+      norm.forward(x.value().data<float>() + r * dim, y.data<float>() + r * dim,
+                   moments ? moments.data<float>() + 2 * r : nullptr);
   });
   if (!tape) return y;
   return {y, tape->record([=](const Tensor& dy) {
             Tensor dx(DType::f32, x.shape());
-            Tensor partial = Tensor::zeros(DType::f32, {groups, 2, dim});
-            default_executor().parallel_for(groups, [&](std::int64_t group, int) {
-              float* sums = partial.data<float>() + group * 2 * dim;
-              for (std::int64_t r = group * row_group; r < std::min(rows, (group + 1) * row_group); ++r) {
-                const float* row = x.value().data<float>() + r * dim;
-                const float* d = dy.data<float>() + r * dim;
-                const float mean = moments.data<float>()[2 * r], inverse = moments.data<float>()[2 * r + 1];
-                const RowSums of =
-                    row_sums(row, mean, inverse, factor.data<float>(), d, dim, sums, sums + dim);
-                // If the center is zero it does not depend on the row, and adds nothing to the gradient.
-                row_gradient(row, mean, inverse, factor.data<float>(), d,
-                             center == Center::mean ? of.sum / size : 0.0f, of.dot / size, dim,
-                             dx.data<float>() + r * dim);
-              }
+            const Tensor sums = norm.new_sums();
+            norm.for_groups([&](std::int64_t group, std::int64_t begin, std::int64_t end) {
+              for (std::int64_t r = begin; r < end; ++r)
+                norm.backward(x.value().data<float>() + r * dim, moments.data<float>() + 2 * r,
+                              dy.data<float>() + r * dim, sums.data<float>() + group * 2 * dim,
+                              dx.data<float>() + r * dim);
             });
-            for (std::int64_t group = 0; group < groups; ++group) {
-              const float* sums = partial.data<float>() + group * 2 * dim;
-              if (gamma.recorded()) add_row(sums, dim, gradient_of(gamma).data<float>());
-              if (beta.recorded()) add_row(sums + dim, dim, gradient_of(beta).data<float>());
-            }
+            norm.add_sums(sums);
             accumulate(x, dx);
           })};
 }
@@ -137,13 +147,16 @@ Var normalized(const char* function, Center center, const Var& x, const Var& gam
 Var layer_norm(const Var& x, const Var& gamma, const Var& beta, float epsilon, float gamma_offset) {
   static constexpr ProfileLabel label{"layer norm", ProfilePart::norms};
   const ProfileSpan span(label);
-  return normalized("layer_norm", Center::mean, x, gamma, beta, epsilon, gamma_offset);
+  return normalized("layer_norm", x,
+                    {.gamma = gamma, .beta = beta, .epsilon = epsilon, .gamma_offset = gamma_offset});
 }
 
 Var rms_norm(const Var& x, const Var& gamma, float epsilon, float gamma_offset) {
   static constexpr ProfileLabel label{"rms norm", ProfilePart::norms};
   const ProfileSpan span(label);
-  return normalized("rms_norm", Center::zero, x, gamma, {}, epsilon, gamma_offset);
+  return normalized(
+      "rms_norm", x,
+      {.kind = RowNorm::Kind::rms, .gamma = gamma, .epsilon = epsilon, .gamma_offset = gamma_offset});
 }
 
 }  // namespace fovea::autograd

@@ -43,7 +43,7 @@ void add(std::vector<BenchCase>& cases, BenchCase c) {
 }
 
 struct Shapes {
-  std::vector<BenchShape> prefill, decode, additive, odd;
+  std::vector<BenchShape> prefill, decode, additive, odd, sentences;
   BenchShape window, small;
   const char* documents;
   const char* window_mask;
@@ -58,6 +58,7 @@ Shapes all_shapes() {
            .decode = {{1, 32, 8, 1, 4096, 128}, {16, 32, 8, 1, 2048, 128}, {1, 32, 8, 1, 32768, 128}},
            .additive = {{8, 1, 1, 64, 64, 256}, {1, 1, 1, 2048, 2048, 256}},
            .odd = {},
+           .sentences = {{64, 4, 4, 14, 14, 64}, {64, 4, 4, 32, 32, 64}},
            .window = {1, 16, 16, 16384, 16384, 64},
            .small = {1, 1, 1, 1, 16, 64},
            .documents = four_documents,
@@ -73,6 +74,7 @@ Shapes quick_shapes() {
           .decode = {{1, 8, 2, 1, 256, 128}},
           .additive = {{2, 1, 1, 16, 16, 64}},
           .odd = {{1, 2, 2, 9, 128, 64}, {1, 2, 2, 64, 64, 40}},
+          .sentences = {{4, 2, 2, 14, 14, 64}},
           .window = {1, 2, 2, 256, 256, 64},
           .small = {1, 1, 1, 1, 16, 64},
           .documents = "documents(0,50,101,256)",
@@ -116,6 +118,10 @@ std::vector<BenchCase> bench_cases(CaseSet set) {
         add(cases, {.group = "additive", .shape = shape, .score = "additive", .dtype = dtype, .pass = pass});
     }
     if (dtype == DType::f16) continue;
+    for (const Pass pass : {Pass::forward, Pass::backward}) {
+      for (const BenchShape& shape : s.sentences)
+        add(cases, {.group = "sentences", .shape = shape, .dtype = dtype, .pass = pass});
+    }
     for (const BenchShape& shape : s.odd) add(cases, {.group = "odd", .shape = shape, .dtype = dtype});
   }
   return cases;

@@ -22,8 +22,8 @@ struct BenchShape {
 
 struct BenchCase {
   std::string group;  ///< "prefill", "window", "documents", "decode", "backward", "additive", "odd",
-                      ///< "high" and "higher": prefill in f32 at that precision; "small": a call of almost no
-                      ///< arithmetic, whose time is what a call costs
+                      ///< "sentences". "high" and "higher" are prefill in f32 at that precision. "small" is a
+                      ///< call of almost no arithmetic, whose time is what a call costs.
   BenchShape shape;
   std::string mask = "everything";
   std::string score = "scaled-dot";

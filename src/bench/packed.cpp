@@ -24,7 +24,8 @@ struct Mix {
 };
 
 std::vector<Mix> mixes(std::int64_t longest) {
-  Mix prompts{"prompts"}, steps{"steps"}, both{"prompts and steps"}, many{"64 of either, uniform"};
+  Mix prompts{"prompts"}, steps{"steps"}, both{"prompts and steps"}, many{"64 of either, uniform"},
+      sentences{"sentences of 8 to 20"};
   for (std::int64_t length = 1; length <= longest; length *= 2) {
     prompts.sequences.push_back({length, length});
     steps.sequences.push_back({1, length});
@@ -41,7 +42,12 @@ std::vector<Mix> mixes(std::int64_t longest) {
     many.sequences.push_back({prompt, prompt});
     many.sequences.push_back({1, below(longest)});
   }
-  return {prompts, steps, both, many};
+  // As in a batch of a training: 14 words in the mean.
+  for (std::int64_t n = 0; n < 64; ++n) {
+    const std::int64_t words = std::min<std::int64_t>(8 + n * 5 % 13, longest);
+    sentences.sequences.push_back({words, words});
+  }
+  return {prompts, steps, both, many, sentences};
 }
 
 struct Tensors {

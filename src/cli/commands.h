@@ -11,6 +11,7 @@ namespace fovea::cli {
 
 void register_train(CLI::App& app);
 void register_translate(CLI::App& app);
+void register_shortlist(CLI::App& app);
 void register_summarize(CLI::App& app);
 void register_generate(CLI::App& app);
 void register_embed(CLI::App& app);

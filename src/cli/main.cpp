@@ -147,6 +147,7 @@ int main(int argc, char** argv) {
   app.option_defaults()->always_capture_default();
   fovea::cli::register_train(app);
   fovea::cli::register_translate(app);
+  fovea::cli::register_shortlist(app);
   fovea::cli::register_summarize(app);
   fovea::cli::register_generate(app);
   fovea::cli::register_embed(app);

@@ -21,7 +21,7 @@ struct Options {
   int beam = 5, n_best = 1, threads = 0;
   double normalize = 1.0, length_factor = 2.0;
   std::size_t batch = 32, max_length = 1000;
-  bool show = false, stats = false, json = false;
+  bool show = false, stats = false, json = false, shortlist = false;
   std::string task;
   std::optional<std::string> prefix;
   std::optional<double> temperature;
@@ -67,8 +67,10 @@ TextOutput output_of(const Options& o) {
 
 // A translator of another library. Its folder says what the command line does not.
 void run_family(const Options& o) {
-  for (const auto& [option, given] :
-       {std::pair{"--target", !o.target.empty()}, {"--stats", o.stats}, {"--reuse", o.reuse == "off"}}) {
+  for (const auto& [option, given] : {std::pair{"--target", !o.target.empty()},
+                                      {"--stats", o.stats},
+                                      {"--reuse", o.reuse == "off"},
+                                      {"--shortlist", o.shortlist}}) {
     if (given)
       throw InvalidArgument("fovea translate", option, "a model that fovea train wrote",
                             o.model + ", of another library");
@@ -126,6 +128,10 @@ void run(const Options& o) {
     if (!o.output.empty() && !read->empty() && same_file(o.output, *read))
       throw InvalidArgument("fovea translate", "--output", "a file other than those it reads", o.output);
   }
+  std::shared_ptr<const models::Shortlist> shortlist;
+  if (o.shortlist)
+    shortlist = std::make_shared<const models::Shortlist>(
+        models::Shortlist::load(models::shortlist_path(o.model), translator.model().vocabulary()));
   // All is read before the output is opened, which empties it.
   const std::vector<std::string> lines = input_lines(o, o.input, translator.tokenizer());
   const std::vector<std::string> targets =
@@ -155,7 +161,8 @@ void run(const Options& o) {
                             .length_factor = o.length_factor,
                             .n_best = o.n_best,
                             .reuse = o.reuse == "off" ? models::Reuse::off : models::Reuse::on,
-                            .alignments = !o.alignment.empty() || o.show},
+                            .alignments = !o.alignment.empty() || o.show,
+                            .shortlist = shortlist},
                            o.batch, &stats);
   const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - begin;
   for (std::size_t i = 0; i < translations.size(); ++i) print_texts(output_of(o), i, translations[i], out);
@@ -211,6 +218,9 @@ void register_translate(CLI::App& app) {
   add_weights_option(*command, o->weights);
   command->add_option("--reuse", o->reuse, "off computes every step anew, to measure what reuse gains")
       ->check(CLI::IsMember({"on", "off"}));
+  command->add_flag("--shortlist", o->shortlist,
+                    "choose among the likely translations of each line's pieces: needs the file that fovea "
+                    "shortlist writes");
   command->add_flag("--stats", o->stats, "print seconds, steps, tokens, score evaluations and bytes");
   command->add_option("--cpu-threads", o->threads, "0: all")->check(CLI::Range(0, 1024));
   command->add_flag("--json", o->json, "a JSON object for each line");
@@ -231,7 +241,7 @@ void register_translate(CLI::App& app) {
       if (command->get_option(option)->count() > 0) o->options.emplace_back(option);
     }
     for (const char* option : {"--n-best", "--beam-size", "--normalize", "--max-length-factor", "--reuse",
-                               "--mini-batch", "--stats"}) {
+                               "--mini-batch", "--stats", "--shortlist"}) {
       if (!o->target.empty() && command->get_option_no_throw(option) &&
           command->get_option(option)->count() > 0)
         throw InvalidArgument("fovea translate", option, "nothing: with --target no text is translated",

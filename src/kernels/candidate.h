@@ -91,6 +91,9 @@ struct Candidate {
   const char* (*refuse)(const Request&) = nullptr;
   /// The counts of queries for which it is better than every candidate after it. Null: any count.
   QueryCounts (*best_for)(const Request&) = nullptr;
+  /// The most keys of the calls that it is better for. 0: any number. Calls of more keys run on the best of
+  /// the other candidates.
+  std::int64_t most_keys = 0;
   /// What forward reads and writes in 16 bits. Null: nothing.
   In16Bits (*in_16_bits)(const Request&) = nullptr;
   bool reads_cache = false;  ///< forward reads Problem::cached; for the others the plan gathers the rows

@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "models/rows.h"
+#include "models/short_output.h"
 
 namespace fovea::models {
 namespace {
@@ -125,6 +126,7 @@ class Search {
         stepper_(model, sources, options),
         finished_(sources.size()) {
     for (std::size_t i = 0; i < sources.size(); ++i) live_.push_back({i, {}, 0.0});
+    if (options.shortlist) outputs_.emplace(model, *options.shortlist, sources, options.eos, forbidden());
   }
 
   std::vector<std::vector<Hypothesis>> run(DecodeStats* stats) {
@@ -189,7 +191,9 @@ class Search {
     past_.push_back({stepper_.alignment(), {}});
     const auto beam = static_cast<std::size_t>(options_.beam_size);
     // 2·beam continuations of a row are enough, because at most beam of them are EOS.
-    const auto best = model_.most_probable(hidden, 2 * beam, forbidden());
+    const auto best = outputs_ ? outputs_->most_probable(hidden.value(), 2 * beam,
+                                                         [&](std::size_t row) { return live_[row].sentence; })
+                               : model_.most_probable(hidden, 2 * beam, forbidden());
     for (std::size_t begin = 0, end = 0; begin < live_.size(); begin = end) {
       const std::size_t sentence = live_[begin].sentence;
       std::vector<Candidate> candidates;
@@ -233,6 +237,7 @@ class Search {
   const std::vector<std::vector<std::int32_t>>& sources_;
   const DecodeOptions& options_;
   Stepper stepper_;
+  std::optional<ShortOutputs> outputs_;  // with a short-list
   std::vector<Live> live_;
   std::vector<Past> past_;
   std::vector<std::vector<Hypothesis>> finished_;

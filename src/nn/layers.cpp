@@ -36,6 +36,19 @@ Var Norm::operator()(Context& context, const Var& x) const {
   return autograd::layer_norm(x, gamma, bias ? context.use(*bias) : Var(), spec.epsilon, spec.weight_offset);
 }
 
+autograd::ResidualNorm Norm::of_residual(Context& context, const Var& x, const Var& y,
+                                         const autograd::DropoutOf& dropout,
+                                         autograd::ResidualSum sum) const {
+  using Kind = autograd::RowNorm::Kind;
+  return autograd::residual_norm(x, y,
+                                 {.kind = spec.kind == NormSpec::Kind::rms ? Kind::rms : Kind::layer,
+                                  .gamma = context.use(*weight),
+                                  .beta = bias ? context.use(*bias) : Var(),
+                                  .epsilon = spec.epsilon,
+                                  .gamma_offset = spec.weight_offset},
+                                 dropout, sum);
+}
+
 Embedding::Embedding(ParameterSet& set, const std::string& name, std::int64_t vocabulary, std::int64_t dim)
     : table(&set.normal(name + ".weight", {vocabulary, dim}, 1.0f / std::sqrt(static_cast<float>(dim)))) {
   table->gives_rows = true;

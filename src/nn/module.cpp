@@ -118,7 +118,13 @@ void ParameterSet::unpack() noexcept {
 
 Var Context::dropout(const Var& x, float rate) {
   if (!training() || rate <= 0.0f) return x;
-  return autograd::dropout(x, rate, dropout_seed, dropout_stream++);
+  const autograd::DropoutOf next = next_dropout(rate);
+  return autograd::dropout(x, next.rate, next.seed, next.stream);
+}
+
+autograd::DropoutOf Context::next_dropout(float rate) {
+  if (!training() || rate <= 0.0f) return {};
+  return {rate, dropout_seed, dropout_stream++};
 }
 
 }  // namespace fovea::nn

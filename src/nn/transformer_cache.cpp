@@ -213,9 +213,9 @@ Var TransformerStack::read(Context& context, const Var& x, const Sequences& to, 
                                       .queries = queries});
   };
   const auto no_merging = [](const Layer&, const Var& rows) { return rows; };
-  Var y = x;
-  for (std::size_t i = 0; i < layers_.size(); ++i) y = run(context, i, y, self, memory, no_merging);
-  y = leave(context, y);
+  Stream stream(x);
+  for (std::size_t i = 0; i < layers_.size(); ++i) run(context, i, stream, self, memory, no_merging);
+  const Var y = leave(context, std::move(stream));
   views.clear();  // a view that is held would make commit's pages look shared
   for (std::size_t e = 0; e < to.entries.size(); ++e)
     to.cache.commit(*to.entries[e], to.ids.empty() ? std::span<const std::int32_t>() : to.ids[e]);
@@ -236,7 +236,7 @@ Var TransformerStack::extend(Context& context, const Var& x, Cache& cache, const
     throw InvalidArgument("TransformerStack::extend", "cache",
                           "one made by start, of " + std::to_string(layers_.size()) + " layers",
                           std::to_string(cache.blocks_) + " layers");
-  if (layers_.empty()) return leave(context, x);
+  if (layers_.empty()) return leave(context, Stream(x));
   std::vector<Sequence> fresh;  // the batch of the first rows says how many there are
   std::vector<std::size_t> reads = cache.reads_;
   if (cache.sequences_.empty()) {

@@ -3,49 +3,81 @@
 #pragma once
 
 #include <string_view>
+#include <utility>
 #include <vector>
 
+#include "fovea/autograd/residual.h"
 #include "fovea/nn/transformer.h"
 
 namespace fovea::nn {
 
-template <class Sublayer>
-Var TransformerStack::residual(Context& context, const Branch& branch, float dropout, const Var& x,
-                               Sublayer&& sublayer) const {
-  const auto dropped = [&](const Var& y) { return context.dropout(y, dropout); };
-  switch (branch.place) {
-    case NormPlace::pre:
-      return add(x, dropped(sublayer(branch.norm(context, x))));
-    case NormPlace::post:
-      return branch.norm(context, add(x, dropped(sublayer(x))));
-    case NormPlace::sandwich:
-      return add(x, dropped(branch.end(context, sublayer(branch.norm(context, x)))));
-    case NormPlace::end:
-      return add(x, dropped(branch.norm(context, sublayer(x))));
-    case NormPlace::none:
-      break;
+// The rows between the parts of blocks. What the last part added is only summed when the next one says how
+// the sum is normalised, because residual, dropout and norm are one sweep (autograd::residual_norm).
+class TransformerStack::Stream {
+ public:
+  explicit Stream(Var x) : x_(std::move(x)) {}
+
+  /// Adds what a part has computed, with dropout.
+  void add(Context& context, const Var& y, float dropout) {
+    x_ = rows();
+    y_ = y;
+    dropout_ = context.next_dropout(dropout);
   }
-  return add(x, dropped(sublayer(x)));
+  const Var& rows() {
+    if (y_.empty()) return x_;
+    x_ = autograd::residual(x_, y_, dropout_);
+    y_ = Var();
+    return x_;
+  }
+  /// The normalised rows, for a part behind a norm.
+  Var normed(Context& context, const Norm& norm) {
+    if (y_.empty()) return norm(context, x_);
+    const auto [sum, normed] = norm.of_residual(context, x_, y_, dropout_);
+    x_ = sum;
+    y_ = Var();
+    return normed;
+  }
+  /// Normalises the rows themselves: the sum is not kept.
+  void normalize(Context& context, const Norm& norm) {
+    x_ = y_.empty() ? norm(context, x_)
+                    : norm.of_residual(context, x_, y_, dropout_, autograd::ResidualSum::not_read).normed;
+    y_ = Var();
+  }
+
+ private:
+  Var x_, y_;  // y_ is empty where nothing is to be added
+  autograd::DropoutOf dropout_;
+};
+
+template <class Sublayer>
+void TransformerStack::residual(Context& context, const Branch& branch, float dropout, Stream& stream,
+                                Sublayer&& sublayer) {
+  const bool norm_in_front = branch.place == NormPlace::pre || branch.place == NormPlace::sandwich;
+  Var y = sublayer(norm_in_front ? stream.normed(context, branch.norm) : stream.rows());
+  if (branch.place == NormPlace::sandwich) y = branch.end(context, y);
+  if (branch.place == NormPlace::end) y = branch.norm(context, y);
+  stream.add(context, y, dropout);
+  if (branch.place == NormPlace::post) stream.normalize(context, branch.norm);
 }
 
 // Block number i.
 template <class Self, class Memory, class Merge>
-Var TransformerStack::run(Context& context, std::size_t i, Var x, Self&& self, Memory&& memory,
-                          Merge&& merge) const {
+void TransformerStack::run(Context& context, std::size_t i, Stream& x, Self&& self, Memory&& memory,
+                           Merge&& merge) const {
   const Layer& layer = layers_[i];
-  x = residual(context, layer.self_branch, layer.dropout, x, [&](const Var& y) { return self(layer, i, y); });
-  if (layer.merging) x = merge(layer, x);
+  residual(context, layer.self_branch, layer.dropout, x, [&](const Var& y) { return self(layer, i, y); });
+  if (layer.merging) x = Stream(merge(layer, x.rows()));
   if (layer.memory)
-    x = residual(context, layer.memory_branch, layer.dropout, x,
-                 [&](const Var& y) { return memory(layer, i, y); });
+    residual(context, layer.memory_branch, layer.dropout, x,
+             [&](const Var& y) { return memory(layer, i, y); });
   if (!layer.feed_forward.empty())
-    x = residual(context, layer.final_branch, layer.dropout, x,
-                 [&](const Var& y) { return layer.feed_forward(context, y); });
-  return x;
+    residual(context, layer.final_branch, layer.dropout, x,
+             [&](const Var& y) { return layer.feed_forward(context, y); });
 }
 
-inline Var TransformerStack::leave(Context& context, const Var& x) const {
-  return norm_ ? (*norm_)(context, x) : x;
+inline Var TransformerStack::leave(Context& context, Stream x) const {
+  if (norm_) x.normalize(context, *norm_);
+  return x.rows();
 }
 
 inline Tensor* weights_of(const TransformerStack::Call& call, std::string_view place, std::size_t layer) {

@@ -20,9 +20,8 @@ struct TransformerStack::Whole {
   BothWays recurrences;
 };
 
-Var TransformerStack::run(Context& context, std::size_t i, const Var& x, const Call& call,
-                          Whole& whole) const {
-  return run(
+void TransformerStack::run(Context& context, std::size_t i, Stream& x, const Call& call, Whole& whole) const {
+  run(
       context, i, x,
       [&](const Layer& layer, std::size_t, const Var& y) {
         check_mask(layer, call.mask);
@@ -60,12 +59,12 @@ Var TransformerStack::operator()(Context& context, const Var& x, const Call& cal
   if (reads_memory() && call.memory.empty())
     throw InvalidArgument("TransformerStack", "memory", "[B, M, dim]", "none");
   if (context.training() && context.activations == Activations::recomputed)
-    return leave(context, run_recomputed(context, x, call));
+    return leave(context, Stream(run_recomputed(context, x, call)));
   if (merges_rows()) RowsLeft::check(call);
   Whole whole(context, x, call);
-  Var y = x;
-  for (std::size_t i = 0; i < layers_.size(); ++i) y = run(context, i, y, call, whole);
-  return whole.left.spread(leave(context, y));
+  Stream y(x);
+  for (std::size_t i = 0; i < layers_.size(); ++i) run(context, i, y, call, whole);
+  return whole.left.spread(leave(context, std::move(y)));
 }
 
 namespace {
@@ -107,7 +106,9 @@ Var TransformerStack::run_recomputed(Context& context, Var x, const Call& call) 
     const Layer& layer = layers_[i];
     if (layer.recurrent && std::holds_alternative<Rwkv7Options>(layer.recurrent->options()) &&
         recurrences.first_value.empty()) {
-      x = run(context, i, x, call, whole);
+      Stream y(x);
+      run(context, i, y, call, whole);
+      x = y.rows();
       continue;
     }
     const Var inputs[] = {x, call.memory, recurrences.first_value, recurrences.first_value_back};
@@ -122,9 +123,10 @@ Var TransformerStack::run_recomputed(Context& context, Var x, const Call& call) 
           Whole alone(inner, in[0], own);
           alone.recurrences.first_value = in[2];
           alone.recurrences.first_value_back = in[3];
-          const Var y = run(inner, i, in[0], own, alone);
+          Stream y(in[0]);
+          run(inner, i, y, own, alone);
           *stream = inner.dropout_stream;
-          return y;
+          return y.rows();
         });
     context.dropout_stream = *stream;
   }

@@ -105,7 +105,7 @@ std::size_t bytes_of(const AttentionPlan::Impl& plan, const CallSizes& sizes, in
 
 std::size_t backward_bytes(const AttentionPlan::Impl& plan, const CallSizes& sizes, int threads,
                            LossOf loss_of) {
-  const kernels::Candidate& candidate = *rule_of(plan, loss_of).of(sizes.query_len).candidate;
+  const kernels::Candidate& candidate = *rule_of(plan, loss_of).of(sizes.query_len, sizes.key_len).candidate;
   const bool whole = whole_row(plan, loss_of) || candidate.whole_rows;
   return plan.compute_dtype() == DType::f64 ? bytes_of<double>(plan, sizes, threads, candidate, whole)
                                             : bytes_of<float>(plan, sizes, threads, candidate, whole);
@@ -263,7 +263,8 @@ void run(const AttentionPlan::Impl& plan, const Call& call, const AttentionLoss&
          std::span<std::byte> memory) {
   Carver carver(memory);
   auto prepared = prepare<T>(plan, call, sizes, carver, &executor);
-  const kernels::Candidate& candidate = *rule_of(plan, loss_of(loss)).of(sizes.query_len).candidate;
+  const kernels::Candidate& candidate =
+      *rule_of(plan, loss_of(loss)).of(sizes.query_len, sizes.key_len).candidate;
   prepared.problem.whole_row = whole_row(plan, loss_of(loss)) || candidate.whole_rows;
   Scratch<T> scratch = scratch_of<T>(plan, call, g, sizes, carver, false, prepared.problem.whole_row);
   const AttentionShape& s = plan.shape;
@@ -323,8 +324,9 @@ std::size_t most_backward_bytes(const AttentionPlan::Impl& plan, const CallSizes
   std::size_t bytes = 0;
   for (const Step& step : rule_of(plan, loss_of).steps()) {
     const std::int64_t queries = std::min(step.last, most.query_len);
-    bytes = std::max(bytes, backward_bytes(plan, {most.batch, queries, most.key_len}, threads, loss_of));
-    if (step.last >= most.query_len) break;
+    const std::int64_t keys = step.most_keys > 0 ? std::min(step.most_keys, most.key_len) : most.key_len;
+    bytes = std::max(bytes, backward_bytes(plan, {most.batch, queries, keys}, threads, loss_of));
+    if (step.last >= most.query_len && step.most_keys == 0) break;
   }
   return bytes;
 }

@@ -22,7 +22,9 @@ struct Runs {
 // computed.
 Runs runs_of(const AttentionPlan::Impl& plan, const AttentionOutputs& outputs, const CallSizes& sizes) {
   using kernels::Duty;
-  const auto step = [&plan](Duty duty, std::int64_t queries) { return &plan.choice.rule(duty).of(queries); };
+  const auto step = [&](Duty duty, std::int64_t queries) {
+    return &plan.choice.rule(duty).of(queries, sizes.key_len);
+  };
   Runs runs;
   if (outputs.output)
     runs.forward = step(sizes.cached ? Duty::forward_cached : Duty::forward, sizes.query_len);
@@ -196,9 +198,10 @@ std::size_t most_forward_bytes(const AttentionPlan::Impl& plan, const CallSizes&
       // Chosen rows run as calls of one query, but their number may be as large as query_len.
       const std::int64_t queries =
           duty == Duty::weights_alone ? most.query_len : std::min(step.last, most.query_len);
+      const std::int64_t keys = step.most_keys > 0 ? std::min(step.most_keys, most.key_len) : most.key_len;
       const auto count = [&](In16Bits stored, CacheReading reading) {
-        bytes = std::max(bytes, bytes_of(plan, {most.batch, queries, most.key_len, most.cached}, threads,
-                                         {&step}, stored, reading));
+        bytes = std::max(bytes, bytes_of(plan, {most.batch, queries, keys, most.cached}, threads, {&step},
+                                         stored, reading));
       };
       // A call for weights too runs two steps on one problem, and gathers a cache if either step needs that.
       const bool may_gather = most.cached && (!outputs || outputs->weights);
@@ -208,7 +211,7 @@ std::size_t most_forward_bytes(const AttentionPlan::Impl& plan, const CallSizes&
         count(stored, reading_of({&step}));
         if (may_gather && stored == In16Bits::nothing) count(stored, CacheReading::gathered);
       }
-      if (step.last >= most.query_len && duty != Duty::weights_alone) break;
+      if (step.last >= most.query_len && step.most_keys == 0 && duty != Duty::weights_alone) break;
     }
   }
   return bytes;

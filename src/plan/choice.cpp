@@ -79,12 +79,16 @@ QueryCounts Choice::counts(const Candidate& candidate, const Request& request) c
   return &candidate == forced_ || !candidate.best_for ? QueryCounts() : candidate.best_for(request);
 }
 
+std::int64_t Choice::most_keys(const Candidate& candidate) const {
+  return &candidate == forced_ ? 0 : candidate.most_keys;
+}
+
 // For each range of query counts: the first candidate in the order that is best for this range and can run
-// the request.
+// the request. One for few keys that comes before it has a step of its own.
 Rule Choice::rule_for(const Request& request, std::int64_t most_queries) const {
   Rule rule;
   for (std::int64_t last = 0; last < no_end;) {
-    const Candidate* chosen = nullptr;
+    const Candidate *chosen = nullptr, *few_keys = nullptr;
     const std::int64_t first = last + 1;
     last = no_end;
     for (const Candidate* candidate : order_) {
@@ -97,12 +101,18 @@ Rule Choice::rule_for(const Request& request, std::int64_t most_queries) const {
         last = best.first - 1;
         continue;
       }
+      if (most_keys(*candidate) > 0) {
+        if (!few_keys) few_keys = candidate;
+        continue;
+      }
       chosen = candidate;
       last = std::min(last, best.last);
       break;
     }
+    if (few_keys) rule.add({std::min(last, counts(*few_keys, request).last), most_keys(*few_keys), few_keys});
     if (last >= most_queries) last = no_end;
-    rule.add({last, chosen, chosen->in_16_bits ? chosen->in_16_bits(request) : kernels::In16Bits::nothing});
+    rule.add(
+        {last, 0, chosen, chosen->in_16_bits ? chosen->in_16_bits(request) : kernels::In16Bits::nothing});
   }
   return rule;
 }
@@ -113,9 +123,10 @@ std::string Choice::text(Duty duty) const {
   for (const Step& step : rule.steps()) {
     if (step.last == no_end) break;
     text += ", " + step.candidate->name + " up to " + std::to_string(step.last) +
-            (&step != &rule.steps().front() ? ""
-             : step.last == 1               ? " query"
-                                            : " queries");
+            (&step != &rule.steps().front() && step.most_keys == 0 ? ""
+             : step.last == 1                                      ? " query"
+                                                                   : " queries");
+    if (step.most_keys > 0) text += " of " + std::to_string(step.most_keys) + " keys";
   }
   return text;
 }
@@ -130,6 +141,7 @@ std::vector<Refusal> Choice::refusals(const Requests& requests, std::int64_t mos
                     [candidate](const Step& step) { return step.candidate == candidate; }))
       continue;
     if (is_backward(duty) && !candidate->f32.backward && !candidate->f64.backward) continue;
+    if (most_keys(*candidate) > 0) continue;  // never better for every number of keys
     const QueryCounts best = counts(*candidate, request);
     const char* reason = candidate->refuse(request);
     if (!reason && best.first <= most_queries) reason = candidate->isa->absence();

@@ -13,21 +13,22 @@
 
 namespace fovea {
 
-/// The candidate for calls of at most `last` queries and more than the step before.
+/// The candidate for calls of at most `last` queries, and of at most `most_keys` keys if that is not 0, that
+/// no step before takes.
 struct Step {
-  std::int64_t last = 0;
+  std::int64_t last = 0, most_keys = 0;
   const kernels::Candidate* candidate = nullptr;
   kernels::In16Bits stored = kernels::In16Bits::nothing;
 };
 
-/// The steps of one duty, in the order of their query counts; the last one serves all larger counts. Four
+/// The steps of one duty, in the order of their query counts; the last one serves all larger counts. Five
 /// steps are enough: no list of candidates makes more of their counts, and the longest, that of "amx", makes
-/// three.
+/// three, and one more for few keys.
 class Rule {
  public:
-  const Step& of(std::int64_t queries) const {
+  const Step& of(std::int64_t queries, std::int64_t keys) const {
     const Step* step = steps_.data();
-    while (step->last < queries) ++step;
+    while (step->last < queries || (step->most_keys > 0 && step->most_keys < keys)) ++step;
     return *step;
   }
   std::span<const Step> steps() const { return {steps_.data(), count_}; }
@@ -35,7 +36,7 @@ class Rule {
   void add(const Step& step) { steps_.at(count_++) = step; }
 
  private:
-  std::array<Step, 4> steps_;
+  std::array<Step, 5> steps_;
   std::size_t count_ = 0;
 };
 
@@ -72,6 +73,7 @@ class Choice {
 
  private:
   kernels::QueryCounts counts(const kernels::Candidate& candidate, const kernels::Request& request) const;
+  std::int64_t most_keys(const kernels::Candidate& candidate) const;
   Rule rule_for(const kernels::Request& request, std::int64_t most_queries) const;
 
   const kernels::Candidate* forced_ = nullptr;    // runs whatever it can; set together with order_

@@ -215,7 +215,7 @@ SharingEntries::SharingEntries(const AttentionPlan::Impl& plan, const Call& call
     const Entry entry = batch[n];
     const KeyValueView& view = views[static_cast<std::size_t>(n)];
     if (entry.empty() || view.runs.empty()) continue;
-    const Step& step = plan.choice.rule(duty).of(entry.sizes.query_len);
+    const Step& step = plan.choice.rule(duty).of(entry.sizes.query_len, entry.sizes.key_len);
     if (!runs_together(plan, step) || (step_ && step_ != &step)) continue;
     step_ = &step;
     own.order.push_back(n);
@@ -355,7 +355,7 @@ std::size_t together_bytes(const AttentionPlan::Impl& plan, int threads) {
         break;
       }
     }
-    if (step.last >= s.query_len) break;
+    if (step.last >= s.query_len && step.most_keys == 0) break;
   }
   return most;
 }

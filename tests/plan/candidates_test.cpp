@@ -42,15 +42,16 @@ TEST(Candidates, AreChosenByTheCountOfQueries) {
   for (const std::string isa : {"avx512", "avx2", "baseline"}) {
     const std::string split = of(isa, "split"), tiled = of(isa, "tiled"), direct = of(isa, "direct"),
                       row = of(isa, "rows"), tiled_rows = of(isa, "tiled rows");
-    const std::string many = tiled + ", " + split + " up to 8 queries",
+    const std::string few_keys = ", " + of(isa, "short") + " up to 32 queries of 64 keys",
+                      many = tiled + ", " + split + " up to 8 queries",
                       back = tiled + ", " + direct + " up to 4 queries",
                       many_rows = tiled_rows + ", " + row + " up to 4 queries";
     all.push_back({isa, dot, DType::f32, 1, split, direct});
-    all.push_back({isa, dot, DType::f32, 8, split, back});
-    all.push_back({isa, dot, DType::f64, 9, many, back});
+    all.push_back({isa, dot, DType::f32, 8, split, back + few_keys});
+    all.push_back({isa, dot, DType::f64, 9, many + few_keys, back + few_keys});
     all.push_back({isa, capped, DType::f32, 400, many, back});
-    all.push_back({isa, dot, DType::f16, 32, split, back});
-    all.push_back({isa, dot, DType::bf16, 33, tiled + ", " + split + " up to 32 queries", back});
+    all.push_back({isa, dot, DType::f16, 32, split, back + few_keys});
+    all.push_back({isa, dot, DType::bf16, 33, tiled + ", " + split + " up to 32 queries", back + few_keys});
     all.push_back({isa, rows, DType::bf16, 4, row, row});
     all.push_back({isa, rows, DType::f32, 5, many_rows, many_rows});
   }
@@ -105,20 +106,25 @@ TEST(Candidates, OfAShortCallAreThoseOfAShortPlan) {
         AttentionShape capacity{
             .num_query_heads = 2, .query_len = 70, .key_len = 300, .head_dim = 16, .value_dim = 16};
         const AttentionPlan large = make_plan(spec, capacity, options);
-        for (const std::int64_t queries : {1, 4, 5, 8, 9, 16, 17, 32, 33, 70}) {
+        const auto expect_same = [&](std::int64_t queries, std::int64_t keys) {
           const Tensor q = random_tensor(dtype, {1, 2, queries, 16}, 1),
-                       k = random_tensor(dtype, {1, 1, 290, 16}, 2),
-                       v = random_tensor(dtype, {1, 1, 290, 16}, 3);
+                       k = random_tensor(dtype, {1, 1, keys, 16}, 2),
+                       v = random_tensor(dtype, {1, 1, keys, 16}, 3);
           AttentionShape own = capacity;
           own.query_len = queries;
-          own.key_len = 290;
+          own.key_len = keys;
           for (const bool weights : {false, true}) {
             const Run a = run(large, q, k, v, weights),
                       b = run(make_plan(spec, own, options), q, k, v, weights);
-            SCOPED_TRACE(info.isa + " " + std::string(to_string(dtype)) + " " + std::to_string(queries));
+            SCOPED_TRACE(info.isa + " " + std::string(to_string(dtype)) + " " + std::to_string(queries) +
+                         " x " + std::to_string(keys));
             expect_same_bits({a.output, a.log_sum_exp, a.weights, a.d_query, a.d_key, a.d_value},
                              {b.output, b.log_sum_exp, b.weights, b.d_query, b.d_key, b.d_value});
           }
+        };
+        for (const std::int64_t queries : {1, 4, 5, 8, 9, 16, 17, 32, 33, 70}) expect_same(queries, 290);
+        for (const std::int64_t queries : {4, 5, 9, 14, 32, 33}) {
+          for (const std::int64_t keys : {14, 64, 65}) expect_same(queries, keys);
         }
       }
     }
@@ -166,6 +172,9 @@ TEST(Candidates, GiveAReasonWhereForcedInVain) {
   EXPECT_EQ(said({}, {.kernel = "portable tiles"}), "portable tiles: f32 at Precision::full");
   EXPECT_EQ(said({.mods = {SoftCap{2}}}, {.dtype = DType::f16, .kernel = "portable tiles"}),
             "portable tiles: score mods");
+  EXPECT_EQ(said({.mods = {SoftCap{2}}}, {.kernel = "baseline short"}), "baseline short: it has mods");
+  EXPECT_EQ(said({.normalizer = Sigmoid{}}, {.kernel = "baseline short"}),
+            "baseline short: its normaliser is not softmax");
   EXPECT_EQ(said({}, {.kernel = "baseline flash"}), "'baseline flash'");
 }
 
@@ -203,8 +212,9 @@ TEST(Candidates, ExplainNamesRefusalsOfBackward) {
   const std::string line = first_line(make_plan({}, shape_of(40), {.kernel = "tiles"}));
   EXPECT_EQ(
       line,
-      "baseline tiled, baseline split up to 8 queries; backward baseline tiled, baseline direct up to 4 "
-      "queries; refused portable tiles: f32 at Precision::full");
+      "baseline tiled, baseline split up to 8 queries, baseline short up to 32 queries of 64 keys; backward "
+      "baseline tiled, baseline direct up to 4 queries, baseline short up to 32 queries of 64 keys; refused "
+      "portable tiles: f32 at Precision::full");
 }
 
 TEST(Candidates, ExplainNamesWhatReadsSharedKeysOnce) {
@@ -244,7 +254,9 @@ TEST(Candidates, ExplainNamesTheKernelsOfACache) {
     return begin == std::string::npos ? "none"
                                       : text.substr(begin + 1, text.find('\n', begin + 1) - begin - 1);
   };
-  EXPECT_EQ(line({}, {.kernel = "baseline"}), "none");
+  EXPECT_EQ(line({.mods = {SoftCap{5}}}, {.kernel = "baseline"}), "none");
+  EXPECT_EQ(line({}, {.kernel = "baseline"}),
+            "keys in a cache: baseline tiled, baseline split up to 8 queries");
   EXPECT_EQ(line({}, {.dtype = DType::bf16, .kernel = "tiles"}),
             "keys in a cache: portable tiles, baseline split up to 32 queries");
   EXPECT_EQ(

@@ -3,10 +3,12 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <vector>
 
 #include "fovea/models/sequence_to_sequence.h"
+#include "fovea/models/shortlist.h"
 
 namespace fovea::models {
 
@@ -36,6 +38,10 @@ struct DecodeOptions {
   std::optional<std::vector<std::int32_t>> never = {};
   /// Whether hypotheses have alignments. A step whose weights nobody wants is cheaper.
   bool alignments = true;
+  /// Tokens are chosen among the candidates of each source, and probabilities are those among them. Null: the
+  /// whole vocabulary. The rows of the output layer are those in f32, also where its matrix is packed in
+  /// another type.
+  std::shared_ptr<const Shortlist> shortlist = nullptr;
 };
 
 struct Hypothesis {

@@ -43,6 +43,10 @@ struct Norm {
   Norm() = default;
   Norm(ParameterSet& set, const std::string& name, std::int64_t dim, const NormSpec& spec = {});
   Var operator()(Context& context, const Var& x) const;
+  /// The norm of x + dropout(y), and that sum if it is read (autograd::residual_norm).
+  autograd::ResidualNorm of_residual(Context& context, const Var& x, const Var& y,
+                                     const autograd::DropoutOf& dropout,
+                                     autograd::ResidualSum sum = autograd::ResidualSum::read) const;
 };
 
 struct Embedding {

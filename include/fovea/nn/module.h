@@ -11,6 +11,7 @@
 #include <string_view>
 
 #include "fovea/autograd/ops.h"
+#include "fovea/autograd/residual.h"
 #include "fovea/autograd/var.h"
 
 namespace fovea::nn {
@@ -86,6 +87,8 @@ struct Context {
   }
   /// Dropout while training, the identity otherwise.
   Var dropout(const Var& x, float rate);
+  /// The same for an operation that drops out by itself: takes the next stream if there is a dropout.
+  autograd::DropoutOf next_dropout(float rate);
 };
 
 /// Makes a pool of this many threads fovea's default executor, for layers and the engine alike. 0 stands for

@@ -146,14 +146,15 @@ class TransformerStack {
     float dropout = 0.0f;
     std::optional<TokenMerging> merging;
   };
+  class Stream;
   template <class Sublayer>
-  Var residual(Context& context, const Branch& branch, float dropout, const Var& x,
-               Sublayer&& sublayer) const;
+  static void residual(Context& context, const Branch& branch, float dropout, Stream& stream,
+                       Sublayer&& sublayer);
   template <class Self, class Memory, class Merge>
-  Var run(Context& context, std::size_t i, Var x, Self&& self, Memory&& memory, Merge&& merge) const;
-  Var leave(Context& context, const Var& x) const;
+  void run(Context& context, std::size_t i, Stream& x, Self&& self, Memory&& memory, Merge&& merge) const;
+  Var leave(Context& context, Stream x) const;
   struct Whole;
-  Var run(Context& context, std::size_t i, const Var& x, const Call& call, Whole& whole) const;
+  void run(Context& context, std::size_t i, Stream& x, const Call& call, Whole& whole) const;
   Var run_recomputed(Context& context, Var x, const Call& call) const;
   bool reads_memory() const;
   bool merges_rows() const;

@@ -1,5 +1,6 @@
-// The six algorithms of flash.h for one element type, compiled for one instruction set. A file for each type
-// includes this one, because both types in one file would take a minute and a half to compile after a change.
+// The seven algorithms of flash.h for one element type, compiled for one instruction set. A file for each
+// type includes this one, because both types in one file would take a minute and a half to compile after a
+// change.
 #if defined(FOVEA_FLASH_CODE_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef FOVEA_FLASH_CODE_INL_H_
 #undef FOVEA_FLASH_CODE_INL_H_
@@ -8,6 +9,7 @@
 #endif
 
 #include "kernels/flash/flash.h"
+#include "kernels/flash/short-inl.h"
 #include "kernels/flash/split-inl.h"
 #include "kernels/flash/whole_rows_backward-inl.h"
 
@@ -70,6 +72,7 @@ constexpr FlashCode<T> kFlashCode{
               .together_bytes = SplitTogetherBytes<T>,
               .forward_together = SplitStoredTogether<T>},
     .tiled = {TiledForwardBytes<T>, TiledOutputs<T>, TiledBackwardBytes<T>, TiledBackward<T>},
+    .few = {ShortForwardBytes<T>, ShortForward<T>, ShortBackwardBytes<T>, ShortBackward<T>},
     .additive = {DirectForwardBytes<AdditivePath::exponential, T>,
                  DirectForward<AdditivePath::exponential, T>,
                  DirectBackwardBytes<AdditivePath::exponential, T>,

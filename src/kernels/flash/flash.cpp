@@ -29,6 +29,12 @@ const char* refuse_split(const Request& r) {
   if (r.duty != Duty::forward && r.duty != Duty::forward_cached) return "it returns no weights";
   return refuse_tiled(r);
 }
+const char* refuse_short(const Request& r) {
+  if (r.duty != Duty::forward && r.duty != Duty::backward) return "it returns no weights, and reads no cache";
+  if (const char* reason = refuse_tiled(r)) return reason;
+  if (r.mods) return "it has mods";
+  return r.normalizer == NormalizerKind::softmax ? nullptr : "its normaliser is not softmax";
+}
 // In backward these algorithms recompute a row from its keys, so a call must bring all keys of the row. If
 // whole rows are needed for another reason, the plan or the call itself refuses parts.
 const char* refuse_rows(const Request& r) {
@@ -42,6 +48,9 @@ const char* refuse_tiled_rows(const Request& r) {
 
 std::int64_t most_split(const Request& r) {
   return size_of(r.dtype) == 2 ? most_split_16_bit : most_split_queries;
+}
+std::int64_t least_packed_queries(const Request& r) {
+  return (is_backward(r.duty) ? most_direct_queries : most_split(r)) + 1;
 }
 In16Bits split_in_16_bits(const Request& r) {
   return size_of(r.dtype) == 2 && !r.keys_mapped ? In16Bits::keys_and_values : In16Bits::nothing;
@@ -62,17 +71,23 @@ void add_candidates(const Isa& isa, const FlashCode<float>& f32, const FlashCode
                 .cached_chunk_keys = fixed_chunk_keys,
                 .f32 = f32.split,
                 .f64 = f64.split});
-  add("tiled",
-      {.refuse = refuse_tiled,
-       .best_for =
-           [](const Request& r) {
-             return QueryCounts{.first = (is_backward(r.duty) ? most_direct_queries : most_split(r)) + 1};
-           },
-       .reads_cache = true,
-       .block_queries = tiled_queries,
-       .tile_keys = tile_keys,
-       .f32 = f32.tiled,
-       .f64 = f64.tiled});
+  add("short", {.refuse = refuse_short,
+                .best_for =
+                    [](const Request& r) {
+                      return QueryCounts{.first = least_packed_queries(r), .last = short_queries};
+                    },
+                .most_keys = most_short_keys,
+                .block_queries = short_queries,
+                .tile_keys = tile_keys,
+                .f32 = f32.few,
+                .f64 = f64.few});
+  add("tiled", {.refuse = refuse_tiled,
+                .best_for = [](const Request& r) { return QueryCounts{.first = least_packed_queries(r)}; },
+                .reads_cache = true,
+                .block_queries = tiled_queries,
+                .tile_keys = tile_keys,
+                .f32 = f32.tiled,
+                .f64 = f64.tiled});
   add("additive", {.refuse = refuse_additive,
                    .best_for = additive_best_for,
                    .block_queries = direct_queries,

@@ -1,10 +1,11 @@
-// What is here: the fused kernels, six algorithms that never store the matrix of scores, so that their
+// What is here: the fused kernels, seven algorithms that never store the matrix of scores, so that their
 // memory is O(length). Each is written once over Highway's vectors and compiled for each instruction set.
 // What is not here: the products of bf16 (tiles), and the choice among algorithms (plan). Read
 // flash/tiled-inl.h first, then flash/online_softmax-inl.h.
 //
 //   split       few queries, many keys; reads each key once, where it lies     flash/split-inl.h
 //   tiled       blocks of queries by tiles of packed keys                      flash/tiled-inl.h
+//   short       a few dozen queries and keys; the lanes are queries            flash/short-inl.h
 //   additive    one row at a time: additive scores, an exponential a row      flash/additive-inl.h
 //   direct      one row at a time: few queries, and a tanh for each pair       flash/direct-inl.h
 //   tiled rows  whole rows of scores for a block of queries                    flash/whole_rows-inl.h
@@ -39,6 +40,9 @@ constexpr std::int64_t fixed_chunk_keys(std::int64_t kv_heads) {
   return kv_heads == 1 ? 512 : 1024;
 }
 
+/// The queries of a block of `short`. It is better for calls of at most these queries and keys.
+inline constexpr std::int64_t short_queries = 32, most_short_keys = 64;
+
 /// For up to this many queries, packing the keys does not pay in backward, nor with whole rows.
 inline constexpr std::int64_t most_direct_queries = 4;
 /// The same for forward, where four rows share each key that is read. The first number is for f32 (16 heads
@@ -51,10 +55,10 @@ inline constexpr std::int64_t most_split_queries = 8, most_split_16_bit = 32;
 /// tanh for each pair.
 inline constexpr std::int64_t least_additive_queries = 4;
 
-/// The six algorithms, compiled for one instruction set.
+/// The seven algorithms, compiled for one instruction set.
 template <class T>
 struct FlashCode {
-  Code<T> split, tiled, additive, direct, tiled_rows, rows;
+  Code<T> split, tiled, few, additive, direct, tiled_rows, rows;
 };
 
 template <class T>
@@ -66,7 +70,7 @@ struct CodeOfIsa {
 std::vector<CodeOfIsa<float>> flash_f32();
 std::vector<CodeOfIsa<double>> flash_f64();
 
-/// Best first: the six of "avx512", then of "avx2", then of "baseline", as far as they are compiled in.
+/// Best first: the seven of "avx512", then of "avx2", then of "baseline", as far as they are compiled in.
 std::vector<Candidate> flash_candidates();
 
 }  // namespace fovea::kernels

@@ -111,7 +111,9 @@ HWY_INLINE T Absorb(T scale, int64_t n, T* scores, RowState<T>& state) {
     return 1;
   }
   const T sum = Exponentials<false>(scale, maximum, n, scores);
-  const T factor = state.maximum == maximum ? T{1} : static_cast<T>(std::exp(state.maximum - maximum));
+  // Before the first key that the row sees nothing was gathered: there is no exponential to compute.
+  const bool same = state.maximum == maximum || state.maximum == kHidden<T>;
+  const T factor = same ? T{1} : static_cast<T>(std::exp(state.maximum - maximum));
   state.sum = state.sum * factor + sum;
   state.maximum = maximum;
   return factor;

@@ -1,0 +1,20 @@
+// The decisions of `dropout`, for other operations that drop elements.
+#pragma once
+
+#include <cstdint>
+
+namespace fovea::autograd {
+
+/// Decisions that are drawn at once: 16 bytes for each of 16 blocks of Philox, which are computed side by
+/// side, one in each lane. philox4x32 computes one at a time and takes five times as long.
+inline constexpr std::int64_t dropout_bytes_at_once = 256;
+
+/// Bytes `first` to first + dropout_bytes_at_once - 1 of the stream (seed, stream). `first` is a multiple of
+/// 16.
+void dropout_bytes(std::int64_t first, std::uint64_t seed, std::uint64_t stream, std::uint8_t* bytes);
+
+/// y[i] = x[i]·scale where bytes[i] is below the threshold, else 0. y may be x.
+void keep_below(const float* x, const std::uint8_t* bytes, std::uint32_t threshold, float scale,
+                std::int64_t n, float* y);
+
+}  // namespace fovea::autograd
