@@ -7,7 +7,6 @@
 #include "fovea/core/error.h"
 #include "fovea/files/bytes.h"
 #include "text/pipeline/model.h"
-#include "text/sentencepiece_proto.h"
 #include "text/sentencepiece_spans.h"
 
 namespace fovea::text {
@@ -18,10 +17,7 @@ constexpr std::string_view kBlank = "\xE2\x96\x81";
 constexpr std::string_view kEnd = "</s>", kUnknown = "<unk>", kPad = "<pad>";
 
 void load(sentencepiece::SentencePieceProcessor& processor, const std::filesystem::path& path) {
-  const std::string bytes = files::read_file(path, kMaxBytes);
-  check_sentencepiece_model(bytes, path.string());
-  const auto status = processor.LoadFromSerializedProto(bytes);
-  if (!status.ok()) throw FileError(path.string(), -1, "is not a SentencePiece model: " + status.ToString());
+  load_model(processor, files::read_file(path, kMaxBytes), path.string());
 }
 
 }  // namespace

@@ -1,9 +1,25 @@
 #include "text/sentencepiece_spans.h"
 
+#include <exception>
+
 #include "fovea/core/error.h"
+#include "text/sentencepiece_proto.h"
 #include "text/utf8.h"
 
 namespace fovea::text {
+
+void load_model(sentencepiece::SentencePieceProcessor& processor, std::string_view bytes,
+                const std::string& name) {
+  check_sentencepiece_model(bytes, name);
+  std::string reason;
+  try {
+    const auto status = processor.LoadFromSerializedProto(bytes);
+    if (!status.ok()) reason = status.ToString();
+  } catch (const std::exception& error) {
+    reason = error.what();
+  }
+  if (!reason.empty()) throw FileError(name, -1, "is not a SentencePiece model: " + reason);
+}
 
 std::vector<SpannedPiece> spanned_pieces(const sentencepiece::SentencePieceProcessor& processor,
                                          const char* function, std::string_view text) {

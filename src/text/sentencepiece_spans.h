@@ -12,6 +12,11 @@
 
 namespace fovea::text {
 
+/// Checks and loads a model. Throws FileError, also where the library throws: its trie refuses an empty piece
+/// so.
+void load_model(sentencepiece::SentencePieceProcessor& processor, std::string_view bytes,
+                const std::string& name);
+
 struct SpannedPiece {
   std::string piece;
   std::int32_t id = 0;  ///< that of the SentencePiece model

@@ -97,11 +97,9 @@ std::unique_ptr<SentencePieceTokenizer> SentencePieceTokenizer::train(std::span<
 
 std::unique_ptr<SentencePieceTokenizer> SentencePieceTokenizer::from_bytes(std::string serialized,
                                                                            const std::string& name) {
-  check_sentencepiece_model(serialized, name);
   auto model = std::make_unique<Model>();
   model->serialized = std::move(serialized);
-  const auto status = model->processor.LoadFromSerializedProto(model->serialized);
-  if (!status.ok()) throw FileError(name, -1, "is not a SentencePiece model: " + status.ToString());
+  load_model(model->processor, model->serialized, name);
   const auto& processor = model->processor;
   if (processor.pad_id() != kPadId || processor.unk_id() != kUnknownId || processor.bos_id() != kBosId ||
       processor.eos_id() != kEosId) {

@@ -9,7 +9,6 @@
 #include <thread>
 
 #include "files/base64.h"
-#include "files/base64.h"
 #include "files/scratch.h"
 #include "fovea/core/error.h"
 

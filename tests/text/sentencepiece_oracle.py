@@ -90,16 +90,13 @@ class Model:
         return ties, wrong
 
     def compare_offsets(self, lines):
-        """The lines whose ids stand for other bytes. sentencepiece counts characters, and gives those of a byte to the last one."""
+        """The lines whose ids stand for other bytes. sentencepiece gives those of a character to the last of its bytes."""
         wrong = []
         for line, answer in zip(lines, self.run([json.dumps(line) for line in lines], "--plain", "--json")):
-            ours, theirs = json.loads(answer), self.theirs.encode(line, out_type="immutable_proto")
+            ours, theirs = json.loads(answer), self.theirs.encode(line, return_type="proto")
             if ours["ids"] != [self.ids.get(piece.piece, self.ids["<unk>"]) for piece in theirs.pieces]:
                 continue  # a tie
-            places = [0]
-            for letter in line:
-                places.append(places[-1] + len(letter.encode()))
-            wanted = [[places[piece.begin], places[piece.end]] for piece in theirs.pieces]
+            wanted = [[piece.begin, piece.end] for piece in theirs.pieces]
             for i in range(len(wanted) - 1, 0, -1):
                 begin, end = wanted[i - 1]
                 if begin == end == wanted[i][0] and all(self.theirs.is_byte(piece.id) for piece in theirs.pieces[i - 1 : i + 1]):

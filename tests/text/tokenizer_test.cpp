@@ -90,6 +90,13 @@ TEST(Tokenizer, ATokenizerOfAnotherLibraryIsNotTakenForOurs) {
   }
 }
 
+// The library throws an exception of its own for it.
+TEST(SentencePieceTokenizer, AModelWithAnEmptyPieceIsRefused) {
+  const auto good = SentencePieceTokenizer::train(training_lines(), {.vocabulary_size = 200})->serialized();
+  const std::string empty("\x0A\x07\x0A\x00\x15\x00\x00\x00\x00", 9);
+  EXPECT_THROW(SentencePieceTokenizer::from_bytes(good + empty, "m"), FileError);
+}
+
 TEST(Tokenizer, KnowsTheBytesOfEachId) {
   const auto words = WhitespaceTokenizer::build(Strings{"lo@@ wer a"});
   const Encoding of_words = words->encoding(" lo@@  wer b");
