@@ -7,6 +7,7 @@
 #include "fovea/core/error.h"
 #include "fovea/files/bytes.h"
 #include "fovea/text/chat_template.h"
+#include "text/folder_config.h"
 
 namespace fovea::text {
 namespace {
@@ -14,22 +15,14 @@ namespace {
 using nlohmann::json;
 using nlohmann::ordered_json;
 
-constexpr std::size_t kMaxConfigBytes = std::size_t{16} << 20;
-constexpr int kConfigDepth = 16;
 constexpr std::size_t kMostTemplates = 100;
 constexpr const char* kTokens[] = {"bos_token", "eos_token", "unk_token", "sep_token",
                                    "pad_token", "cls_token", "mask_token"};
 constexpr const char* kDefault = "default";
 
-json read_config(const std::filesystem::path& path) {
-  std::error_code error;
-  return std::filesystem::exists(path, error) ? files::read_json_object(path, kMaxConfigBytes, kConfigDepth)
-                                              : json::object();
-}
-
 // Their texts: a token is a text, or an object with its settings.
 std::string special_tokens(const std::filesystem::path& folder, const json& config) {
-  const json old = read_config(folder / "special_tokens_map.json");
+  const json old = read_folder_config(folder / "special_tokens_map.json");
   ordered_json tokens = ordered_json::object();
   for (const char* name : kTokens) {
     for (const json* source : {&config, &old}) {
@@ -122,12 +115,12 @@ std::map<std::string, std::filesystem::path> template_files(const std::filesyste
 
 bool ChatTemplates::are_in(const std::filesystem::path& folder) {
   return !template_files(folder).empty() ||
-         !read_config(folder / "tokenizer_config.json").value("chat_template", json()).is_null();
+         !read_folder_config(folder / "tokenizer_config.json").value("chat_template", json()).is_null();
 }
 
 ChatTemplates ChatTemplates::read(const std::filesystem::path& folder) {
   const std::filesystem::path config_path = folder / "tokenizer_config.json";
-  const json config = read_config(config_path);
+  const json config = read_folder_config(config_path);
   ChatTemplates result;
   result.tokens_ = special_tokens(folder, config);
   // The files take the place of what the config says, as in transformers.

@@ -2,17 +2,14 @@
 #include <cmath>
 
 #include "core/excerpt.h"
-#include "files/json.h"
 #include "fovea/core/error.h"
 #include "fovea/text/tokenizer_json.h"
+#include "text/folder_config.h"
 #include "text/sentencepiece_json.h"
 
 namespace fovea::text {
 namespace {
 
-// Some configs spell out the settings of 10,000 added tokens.
-constexpr std::size_t kMaxConfigBytes = std::size_t{16} << 20;
-constexpr int kConfigDepth = 16;
 // transformers writes 1e30 where there is no limit.
 constexpr double kNoLimit = 1e9;
 
@@ -81,9 +78,7 @@ FolderTokenizer read_folder_tokenizer(const std::filesystem::path& folder) {
   const std::optional<std::filesystem::path> model = sentencepiece_file_in(folder);
   if (!has_json && !model)
     throw FileError(path.string(), -1, "is not there; token ids may be given instead of text");
-  const json config = std::filesystem::exists(config_path, error)
-                          ? files::read_json_object(config_path, kMaxConfigBytes, kConfigDepth)
-                          : json::object();
+  const json config = read_folder_config(config_path);
   FolderTokenizer result{has_json
                              ? JsonTokenizer::read(path)
                              : JsonTokenizer::from_json(sentencepiece_json(*model, config), model->string()),

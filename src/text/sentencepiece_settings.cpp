@@ -5,24 +5,15 @@
 #include <map>
 
 #include "core/excerpt.h"
-#include "files/json.h"
 #include "fovea/core/error.h"
+#include "text/folder_config.h"
 
 namespace fovea::text {
 namespace {
 
 using nlohmann::json;
 
-// Some configs spell out the settings of 10,000 added tokens.
-constexpr std::size_t kMaxBytes = std::size_t{16} << 20;
-constexpr int kDepth = 16;
 constexpr std::int64_t kLargestId = std::int64_t{1} << 30;
-
-json object_in(const std::filesystem::path& path) {
-  std::error_code error;
-  if (!std::filesystem::exists(path, error)) return json::object();
-  return files::read_json_object(path, kMaxBytes, kDepth);
-}
 
 std::string text_in(const json& object, const char* key) {
   const auto found = object.find(key);
@@ -37,9 +28,9 @@ SentencePieceSettings::SentencePieceSettings(const std::filesystem::path& folder
     if (!added_.is_object()) refuse("added_tokens_decoder", "an object", added_);
     return;
   }
-  const json map = object_in(folder / "special_tokens_map.json");
+  const json map = read_folder_config(folder / "special_tokens_map.json");
   for (const auto& [key, value] : map.items()) settings_[key] = value;
-  added_ = object_in(folder / "added_tokens.json");
+  added_ = read_folder_config(folder / "added_tokens.json");
   by_id_ = false;
 }
 
@@ -51,7 +42,7 @@ void SentencePieceSettings::refuse(const std::string& key, const std::string& ex
 }
 
 const SentencePieceClass& SentencePieceSettings::class_of(const std::filesystem::path& model) const {
-  const json of_model = object_in(folder_ / "config.json");
+  const json of_model = read_folder_config(folder_ / "config.json");
   const std::string type = text_in(of_model, "model_type");
   std::string name = text("tokenizer_class");
   if (name.empty()) name = text_in(of_model, "tokenizer_class");

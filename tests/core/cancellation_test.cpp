@@ -6,12 +6,21 @@
 #include <atomic>
 #include <future>
 #include <memory>
+#include <thread>
 #include <vector>
 
 #include "fovea/core/executor.h"
 
 namespace fovea {
 namespace {
+
+// Call number `last` stops, and later ones wait for the stop. Otherwise they could be many, because the
+// thread of call `last` may be suspended between counting and stopping.
+void stop_at(int last, std::atomic<int>& calls, std::stop_source& stop) {
+  const int call = ++calls;
+  if (call == last) stop.request_stop();
+  while (call > last && !stop.stop_requested()) std::this_thread::yield();
+}
 
 TEST(Cancellation, StopsAfterTheUnitsThatRan) {
   constexpr int count = 1000, last = 40;
@@ -23,7 +32,7 @@ TEST(Cancellation, StopsAfterTheUnitsThatRan) {
     std::atomic<int> begun{0};
     const auto body = [&](std::int64_t, int worker) {
       EXPECT_LT(worker, threads);
-      if (++begun == last) stop.request_stop();
+      stop_at(last, begun, stop);
     };
     EXPECT_THROW(executor.parallel_for(count, body), Cancelled);
     // Each other thread may have begun one more unit before it could see the stop.
@@ -67,9 +76,8 @@ TEST(Cancellation, ReachesLoopsWithinLoops) {
   std::atomic<int> inner{0}, left{0};
   EXPECT_THROW(executor.parallel_for(2,
                                      [&](std::int64_t, int) {
-                                       executor.parallel_for(1000, [&](std::int64_t, int) {
-                                         if (++inner == 10) stop.request_stop();
-                                       });
+                                       executor.parallel_for(
+                                           1000, [&](std::int64_t, int) { stop_at(10, inner, stop); });
                                        ++left;
                                      }),
                Cancelled);

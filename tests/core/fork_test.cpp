@@ -59,7 +59,16 @@ bool threads_are_real(Executor& executor) {
   return begun == threads;
 }
 
-TEST(Fork, PoolsWorkInAChildAndInItsChild) {
+class Fork : public ::testing::Test {
+ protected:
+  void SetUp() override {
+#ifdef __SANITIZE_THREAD__
+    GTEST_SKIP() << "the thread sanitizer lets no child of a process with threads start its own";
+#endif
+  }
+};
+
+TEST_F(Fork, PoolsWorkInAChildAndInItsChild) {
   auto pool = make_thread_pool(3);
   ASSERT_TRUE(every_unit_once(*pool) && every_unit_once(default_executor()));
   const int width = default_executor().thread_count();
@@ -81,7 +90,7 @@ TEST(Fork, PoolsWorkInAChildAndInItsChild) {
   EXPECT_TRUE(work());  // the parent's pools still work
 }
 
-TEST(Fork, APoolThatTheChildNeverUsedIsDestroyed) {
+TEST_F(Fork, APoolThatTheChildNeverUsedIsDestroyed) {
   auto pool = make_thread_pool(3);
   ASSERT_TRUE(every_unit_once(*pool));
   EXPECT_EQ(in_child([&] {
@@ -92,7 +101,7 @@ TEST(Fork, APoolThatTheChildNeverUsedIsDestroyed) {
 }
 
 // At the moment of the fork another thread is inside the pool and holds its locks.
-TEST(Fork, LocksOfOtherThreadsDoNotBlockTheChild) {
+TEST_F(Fork, LocksOfOtherThreadsDoNotBlockTheChild) {
   const auto pool = make_thread_pool(3);
   std::promise<void> inside, leave;
   std::shared_future<void> left = leave.get_future().share();
@@ -112,7 +121,7 @@ TEST(Fork, LocksOfOtherThreadsDoNotBlockTheChild) {
 }
 
 // Forks at arbitrary moments. At some of them the threads that give and take work hold the pool's locks.
-TEST(Fork, AtAnyMoment) {
+TEST_F(Fork, AtAnyMoment) {
   const auto pool = make_thread_pool(3);
   std::atomic<bool> stop{false};
   std::thread busy([&] {
