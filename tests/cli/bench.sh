@@ -65,7 +65,7 @@ positive = lambda number: math.isfinite(number) and number > 0
 
 assert [row["name"] for row in report["rows"]] == names and len(set(names)) == len(names), "a row for every name"
 groups = {row["group"] for row in report["rows"]}
-assert groups == {"prefill", "high", "higher", "backward", "window", "documents", "decode", "small", "additive", "odd"}, groups
+assert groups == {"prefill", "high", "higher", "backward", "sentences", "window", "documents", "decode", "small", "additive", "odd"}, groups
 assert {row["dtype"] for row in report["rows"]} == {"f32", "bf16", "f16"}
 for peak in report["peaks"].values():
     assert peak.get("absent") or positive(peak["one_thread"]) and positive(peak["all_threads"]), peak
