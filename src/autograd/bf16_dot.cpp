@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "autograd/bf16_products.h"
-#include "core/cpu.h"
 
 #if defined(__x86_64__)
 // GCC 12 warns of the undefined vectors of its own intrinsics (GCC bug 105593).
@@ -254,10 +253,6 @@ Pair* memory(std::vector<Pair>& of, std::int64_t pairs) {
 
 }  // namespace
 
-bool has_dot_bf16() noexcept {
-  return cpu_has_avx512_bf16();
-}
-
 void bf16_block_dot(const ProductBlock& p) {
   thread_local std::vector<Pair> a_memory, b_memory;
   Pair* a = memory(a_memory, pieces(p.m, tile_rows) * tile_rows * slice);
@@ -313,9 +308,6 @@ void bf16_packed_dot(const PackedProducts& p, const Pair* x, std::int64_t row, s
 
 #else
 
-bool has_dot_bf16() noexcept {
-  return false;
-}
 void bf16_block_dot(const ProductBlock&) {}
 void bf16_round_rows_dot(const float*, std::int64_t, std::int64_t, std::int64_t, std::uint32_t*,
                          std::int64_t) {}

@@ -7,14 +7,12 @@
 
 #include "autograd/gemm.h"
 #include "autograd/packed_products.h"
+#include "core/cpu.h"
 
 namespace fovea::autograd {
 
-/// Whether this CPU multiplies pairs of bf16 numbers and adds them up in f32 in one instruction.
-bool has_dot_bf16() noexcept;
-
 /// The product of f32 operands that are rounded on the way, on the calling thread. Each element is one chain
-/// of sums in the order of k, begun with the bias or with c. Requires has_dot_bf16().
+/// of sums in the order of k, begun with the bias or with c. Requires cpu_has_avx512_bf16().
 void bf16_block_dot(const ProductBlock& block);
 /// The same on any CPU, by sgemm of copies that hold the rounded numbers. Its sums have another order.
 void bf16_block_any(const ProductBlock& block);
@@ -28,14 +26,14 @@ constexpr std::int64_t bf16_row_stride(std::int64_t pairs) {
 }
 
 /// Rows of x, `stride` numbers apart, as pairs side by side, `to_stride` pairs apart. Requires
-/// has_dot_bf16().
+/// cpu_has_avx512_bf16().
 void bf16_round_rows_dot(const float* x, std::int64_t stride, std::int64_t rows, std::int64_t in,
                          std::uint32_t* to, std::int64_t to_stride);
 /// The same on any CPU without `dot`.
 void bf16_round_rows(const float* x, std::int64_t stride, std::int64_t rows, std::int64_t in,
-                     std::uint32_t* to, std::int64_t to_stride, bool dot = has_dot_bf16());
+                     std::uint32_t* to, std::int64_t to_stride, bool dot = cpu_has_avx512_bf16());
 /// Rows [row, end) by the columns [column, last) of p, where x holds its rows as bf16_rows makes them.
-/// `column` begins a panel. Requires has_dot_bf16().
+/// `column` begins a panel. Requires cpu_has_avx512_bf16().
 void bf16_packed_dot(const PackedProducts& p, const std::uint32_t* x, std::int64_t row, std::int64_t end,
                      std::int64_t column, std::int64_t last);
 

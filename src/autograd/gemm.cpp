@@ -35,7 +35,7 @@ void cut(const ProductBlock& p, GemmBlock block, Operands operands, Executor* ex
   if (p.m == 0 || p.n == 0) return;
   static constexpr ProfileLabel of_f32{"product", ProfilePart::products},
       of_bf16{"product of bf16", ProfilePart::products, ProfileOperands::bf16};
-  const bool dots = operands == Operands::bf16 && has_dot_bf16();
+  const bool dots = operands == Operands::bf16 && cpu_has_avx512_bf16();
   const ProfileSpan span(dots ? of_bf16 : of_f32, product_work(p.m, p.n, p.k));
   const auto product = operands == Operands::f32 ? f32_block : dots ? bf16_block_dot : bf16_block_any;
   const std::int64_t down = (p.m + block.rows - 1) / block.rows,

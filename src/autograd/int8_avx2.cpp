@@ -5,7 +5,6 @@
 #include <cstring>
 
 #include "autograd/int8_products.h"
-#include "core/cpu.h"
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -80,10 +79,6 @@ FOVEA_AVX2 void tile(const PackedProducts& p, const QuantizedRows& x, std::int64
 
 }  // namespace
 
-bool has_avx2() noexcept {
-  return cpu_has_avx2();
-}
-
 void int8_block_avx2(const PackedProducts& p, const QuantizedRows& x, std::int64_t row, std::int64_t end,
                      std::int64_t column, std::int64_t last) {
   for (std::int64_t n = column; n < last; n += panel) {
@@ -95,9 +90,6 @@ void int8_block_avx2(const PackedProducts& p, const QuantizedRows& x, std::int64
 
 #else
 
-bool has_avx2() noexcept {
-  return false;
-}
 void int8_block_avx2(const PackedProducts&, const QuantizedRows&, std::int64_t, std::int64_t, std::int64_t,
                      std::int64_t) {}
 

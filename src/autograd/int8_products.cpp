@@ -4,6 +4,7 @@
 #include <cstring>
 #include <limits>
 
+#include "core/cpu.h"
 #include "kernels/simd/targets.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -157,7 +158,7 @@ QuantizedRows::QuantizedRows(std::int64_t rows, std::int64_t width, bool as_byte
 }
 
 Int8Path best_int8_path() noexcept {
-  return has_vnni() ? Int8Path::vnni : has_avx2() ? Int8Path::avx2 : Int8Path::any;
+  return cpu_has_avx512_vnni() ? Int8Path::vnni : cpu_has_avx2() ? Int8Path::avx2 : Int8Path::any;
 }
 
 QuantizedRows int8_rows(const PackedProducts& p, Executor& executor, Int8Path path) {

@@ -9,16 +9,12 @@
 
 namespace fovea::autograd {
 
-/// Whether this CPU multiplies bytes and adds up four products in one instruction (AVX512_VNNI).
-bool has_vnni() noexcept;
-
-/// Rows [row, end) by the columns [column, last) of p, with x.bytes. `column` begins a panel. Requires
-/// has_vnni().
+/// Rows [row, end) by the columns [column, last) of p, with x.bytes, by the instruction that multiplies bytes
+/// and adds up four products. `column` begins a panel. Requires cpu_has_avx512_vnni().
 void int8_block_vnni(const PackedProducts& p, const QuantizedRows& x, std::int64_t row, std::int64_t end,
                      std::int64_t column, std::int64_t last);
 
-/// Whether this CPU has AVX2, and the same by its products of bytes.
-bool has_avx2() noexcept;
+/// The same by AVX2's products of bytes. Requires cpu_has_avx2().
 void int8_block_avx2(const PackedProducts& p, const QuantizedRows& x, std::int64_t row, std::int64_t end,
                      std::int64_t column, std::int64_t last);
 

@@ -5,7 +5,6 @@
 #include <cstring>
 
 #include "autograd/int8_products.h"
-#include "core/cpu.h"
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -73,10 +72,6 @@ constexpr std::array<Tile, full_rows> tiles = {tile<1>, tile<2>, tile<3>, tile<4
 
 }  // namespace
 
-bool has_vnni() noexcept {
-  return cpu_has_avx512_vnni();
-}
-
 void int8_block_vnni(const PackedProducts& p, const QuantizedRows& x, std::int64_t row, std::int64_t end,
                      std::int64_t column, std::int64_t last) {
   for (std::int64_t n = column; n < last; n += panel) {
@@ -89,9 +84,6 @@ void int8_block_vnni(const PackedProducts& p, const QuantizedRows& x, std::int64
 
 #else
 
-bool has_vnni() noexcept {
-  return false;
-}
 void int8_block_vnni(const PackedProducts&, const QuantizedRows&, std::int64_t, std::int64_t, std::int64_t,
                      std::int64_t) {}
 

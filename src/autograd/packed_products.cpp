@@ -146,7 +146,7 @@ const ProfileLabel& label_of(WeightType type) {
       of_bf16{"product with bf16 weights", ProfilePart::products, ProfileOperands::bf16},
       of_int8{"product with int8 weights", ProfilePart::products, ProfileOperands::int8};
   if (type == WeightType::int8) return of_int8;
-  return type == WeightType::bf16 && has_dot_bf16() ? of_bf16 : of_f32;
+  return type == WeightType::bf16 && cpu_has_avx512_bf16() ? of_bf16 : of_f32;
 }
 
 // A cut of rows and of the columns of one product or several.
@@ -234,7 +234,7 @@ ProductRows::ProductRows(const PackedProducts& p, Executor& executor)
   PackedProducts given = p;
   given.x_stride = x_stride_;
   if (p.weight->type() == WeightType::int8) quantized_.emplace(int8_rows(given, executor, best_int8_path()));
-  if (p.weight->type() == WeightType::bf16) pairs_ = bf16_rows(given, executor, has_dot_bf16());
+  if (p.weight->type() == WeightType::bf16) pairs_ = bf16_rows(given, executor, cpu_has_avx512_bf16());
 }
 
 ProductRows::ProductRows(std::int64_t rows, std::int64_t stride)
@@ -242,7 +242,7 @@ ProductRows::ProductRows(std::int64_t rows, std::int64_t stride)
 
 void ProductRows::multiply(const PackedProducts& p, const ProductBlockAt& at) const {
   if (p.weight->type() == WeightType::int8) return int8_block(p, *quantized_, at, best_int8_path());
-  if (p.weight->type() == WeightType::bf16) return bf16_block(p, pairs_.get(), at, has_dot_bf16());
+  if (p.weight->type() == WeightType::bf16) return bf16_block(p, pairs_.get(), at, cpu_has_avx512_bf16());
   PackedProducts with_rows = p;
   with_rows.x = x_;
   with_rows.x_stride = x_stride_;

@@ -41,7 +41,7 @@ class Converter {
   void list_pieces();
   void add_piece(std::string_view text, float score);
   void list_added_tokens();
-  void add_token(const TokenSetting& token);
+  void add_token(const AddedToken& token);
 
   std::string content(std::string_view key) const;
   std::int64_t id_of(const std::string& token) const;
@@ -67,7 +67,7 @@ class Converter {
   std::unordered_map<std::string, std::int64_t> ids_;  // of pieces and added tokens
   std::unordered_set<std::string> listed_;
   std::int64_t next_id_ = 0;
-  json added_ = json::array();
+  nlohmann::ordered_json added_ = nlohmann::ordered_json::array();
 };
 
 Converter::Converter(const std::filesystem::path& path, const json& config)
@@ -120,29 +120,23 @@ void Converter::list_pieces() {
 }
 
 // A token that is there keeps its settings, and one that the pieces lack gets the next id.
-void Converter::add_token(const TokenSetting& token) {
+void Converter::add_token(const AddedToken& token) {
   if (!listed_.insert(token.content).second) return;
   const auto [found, is_new] = ids_.try_emplace(token.content, next_id_);
   if (is_new) ++next_id_;
-  added_.push_back({{"id", found->second},
-                    {"content", token.content},
-                    {"single_word", token.single_word},
-                    {"lstrip", token.lstrip},
-                    {"rstrip", token.rstrip},
-                    {"normalized", token.normalized},
-                    {"special", token.special}});
+  added_.push_back(pipeline::to_json(found->second, token));
 }
 
 void Converter::list_added_tokens() {
   next_id_ = static_cast<std::int64_t>(pieces_.size());
-  for (const TokenSetting& token : settings_.added()) add_token(token);
+  for (const AddedToken& token : settings_.added()) add_token(token);
   for (const NamedToken& named : class_.tokens) {
-    const TokenSetting token = settings_.named(named);
+    const AddedToken token = settings_.named(named);
     if (token.content.empty()) continue;
     if (settings_.names(named.key) || ids_.contains(token.content)) add_token(token);
   }
   const auto special = [](std::string text) {
-    return TokenSetting{.content = std::move(text), .special = true, .normalized = false};
+    return AddedToken{.content = std::move(text), .normalized = false, .special = true};
   };
   for (const auto& [text, score] : pieces_) {
     if (class_.extra_ids && text.starts_with("<extra_id_")) add_token(special(text));
@@ -152,10 +146,10 @@ void Converter::list_added_tokens() {
     const bool control = piece.kind == Kind::control;
     if (!control && piece.kind != Kind::user_defined) continue;
     if (!ids_.contains(std::string(piece.text))) continue;
-    add_token({.content = std::string(piece.text), .special = control, .normalized = false});
+    add_token({.content = std::string(piece.text), .normalized = false, .special = control});
   }
-  for (const TokenSetting& token : settings_.extra()) add_token(token);
-  std::sort(added_.begin(), added_.end(), [](const json& a, const json& b) { return a["id"] < b["id"]; });
+  for (const AddedToken& token : settings_.extra()) add_token(token);
+  std::sort(added_.begin(), added_.end(), [](const auto& a, const auto& b) { return a["id"] < b["id"]; });
 }
 
 std::int64_t Converter::id_of(const std::string& token) const {

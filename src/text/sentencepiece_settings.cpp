@@ -67,8 +67,8 @@ const SentencePieceClass& SentencePieceSettings::class_of(const std::filesystem:
   return *found;
 }
 
-TokenSetting SentencePieceSettings::token_of(const std::string& key, const json& value,
-                                             TokenSetting otherwise) const {
+AddedToken SentencePieceSettings::token_of(const std::string& key, const json& value,
+                                           AddedToken otherwise) const {
   if (value.is_string()) {
     otherwise.content = value.get<std::string>();
     return otherwise;
@@ -79,20 +79,20 @@ TokenSetting SentencePieceSettings::token_of(const std::string& key, const json&
     return flag.is_null() ? without : flag.get<bool>();
   };
   if (!value.is_object() || text_in(value, "content").empty()) refuse(key, "a token", value);
-  TokenSetting token{.content = text_in(value, "content"),
-                     .special = boolean("special", otherwise.special),
-                     .single_word = boolean("single_word", false),
-                     .lstrip = boolean("lstrip", false),
-                     .rstrip = boolean("rstrip", false)};
+  AddedToken token{.content = text_in(value, "content"),
+                   .single_word = boolean("single_word", false),
+                   .lstrip = boolean("lstrip", false),
+                   .rstrip = boolean("rstrip", false)};
+  token.special = boolean("special", otherwise.special);
   token.normalized = boolean("normalized", !token.special);
   return token;
 }
 
-TokenSetting SentencePieceSettings::named(const NamedToken& token) const {
-  const TokenSetting usual{.content = token.content == nullptr ? "" : token.content,
-                           .special = true,
-                           .lstrip = token.takes_blanks_before,
-                           .normalized = false};
+AddedToken SentencePieceSettings::named(const NamedToken& token) const {
+  const AddedToken usual{.content = token.content == nullptr ? "" : token.content,
+                         .lstrip = token.takes_blanks_before,
+                         .normalized = false,
+                         .special = true};
   return names(token.key) ? token_of(token.key, settings_[token.key], usual) : usual;
 }
 
@@ -101,12 +101,12 @@ bool SentencePieceSettings::names(const char* key) const {
   return found != settings_.end() && !found->is_null();
 }
 
-std::vector<TokenSetting> SentencePieceSettings::added() const {
-  std::map<std::int64_t, TokenSetting> by_id;
-  const std::vector<TokenSetting> special = extra();
+std::vector<AddedToken> SentencePieceSettings::added() const {
+  std::map<std::int64_t, AddedToken> by_id;
+  const std::vector<AddedToken> special = extra();
   for (const auto& [key, value] : added_.items()) {
     std::int64_t id = 0;
-    TokenSetting token;
+    AddedToken token;
     if (by_id_) {
       const auto [end, error] = std::from_chars(key.data(), key.data() + key.size(), id);
       if (error != std::errc() || end != key.data() + key.size()) refuse("added_tokens_decoder", "ids", key);
@@ -115,25 +115,25 @@ std::vector<TokenSetting> SentencePieceSettings::added() const {
       if (!value.is_number_integer()) refuse("added_tokens.json: " + excerpt(key), "an id", value);
       id = value.get<std::int64_t>();
       token.content = key;
-      token.special = std::ranges::find(special, key, &TokenSetting::content) != special.end();
+      token.special = std::ranges::find(special, key, &AddedToken::content) != special.end();
       token.normalized = !token.special;
     }
     if (id < 0 || id > kLargestId) refuse("added tokens", "ids from 0 on", id);
     if (token.content.empty()) refuse("added tokens", "no empty token", key);
     by_id.insert_or_assign(id, std::move(token));
   }
-  std::vector<TokenSetting> tokens;
+  std::vector<AddedToken> tokens;
   for (auto& [id, token] : by_id) tokens.push_back(std::move(token));
   return tokens;
 }
 
-std::vector<TokenSetting> SentencePieceSettings::extra() const {
-  std::vector<TokenSetting> tokens;
+std::vector<AddedToken> SentencePieceSettings::extra() const {
+  std::vector<AddedToken> tokens;
   for (const char* key : {"additional_special_tokens", "extra_special_tokens"}) {
     const auto found = settings_.find(key);
     if (found == settings_.end() || !(found->is_array() || found->is_object())) continue;
     for (const json& value : *found)
-      tokens.push_back(token_of(key, value, {.content = {}, .special = true, .normalized = false}));
+      tokens.push_back(token_of(key, value, {.content = {}, .normalized = false, .special = true}));
   }
   return tokens;
 }

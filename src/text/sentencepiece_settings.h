@@ -6,15 +6,12 @@
 #include <string>
 #include <vector>
 
+#include "text/pipeline/added_tokens.h"
 #include "text/sentencepiece_classes.h"
 
 namespace fovea::text {
 
-/// The same members as in "added_tokens" of a tokenizer.json, without the id.
-struct TokenSetting {
-  std::string content;
-  bool special = false, single_word = false, lstrip = false, rstrip = false, normalized = true;
-};
+using pipeline::AddedToken;
 
 /// tokenizer_config.json, special_tokens_map.json and added_tokens.json of a folder. The last two count as
 /// transformers has it: only where the config has no added_tokens_decoder.
@@ -28,13 +25,13 @@ class SentencePieceSettings {
   const SentencePieceClass& class_of(const std::filesystem::path& model) const;
   /// The token with a name such as "eos_token"; without content if it has none. A text that is no object has
   /// the settings of the class.
-  TokenSetting named(const NamedToken& token) const;
+  AddedToken named(const NamedToken& token) const;
   /// Whether the folder itself names the token.
   bool names(const char* key) const;
   /// Tokens that were added, by their ids.
-  std::vector<TokenSetting> added() const;
+  std::vector<AddedToken> added() const;
   /// Those that only count as special.
-  std::vector<TokenSetting> extra() const;
+  std::vector<AddedToken> extra() const;
   bool flag(const char* key, bool otherwise) const;
   std::int64_t number(const char* key, std::int64_t most, std::int64_t otherwise) const;
   std::string text(const char* key) const;  ///< "" if it is not there
@@ -43,7 +40,7 @@ class SentencePieceSettings {
                            const nlohmann::json& got) const;
 
  private:
-  TokenSetting token_of(const std::string& key, const nlohmann::json& value, TokenSetting otherwise) const;
+  AddedToken token_of(const std::string& key, const nlohmann::json& value, AddedToken otherwise) const;
 
   std::filesystem::path folder_;
   nlohmann::json settings_, added_;  // added_: an object of ids and tokens, or of tokens and ids

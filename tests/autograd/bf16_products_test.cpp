@@ -38,7 +38,7 @@ TEST(Bf16Products, EveryPathSumsTheProductsOfRoundedNumbers) {
     SCOPED_TRACE(std::to_string(in) + " to " + std::to_string(out));
     const Tensor x = drawn({rows, in}, 1), weight = drawn({out, in}, 2), bias = drawn({out}, 3);
     const PackedMatrix packed(weight, WeightType::bf16);
-    for (const bool dot : {false, has_dot_bf16()}) {
+    for (const bool dot : {false, cpu_has_avx512_bf16()}) {
       const Tensor y = product(x, packed, bias, dot);
       for (std::int64_t r = 0; r < rows; ++r) {
         for (std::int64_t n = 0; n < out; ++n) {
@@ -65,7 +65,7 @@ TEST(Bf16Products, ARowHasTheSameBitsInAnyBatchAndForAnyNumberOfThreads) {
   for (const auto& [in, out] : product_sizes) {
     const Tensor x = drawn({rows, in}, 1), weight = drawn({out, in}, 2), bias = drawn({out}, 3);
     const PackedMatrix packed(weight, WeightType::bf16);
-    for (const bool dot : {false, has_dot_bf16()}) {
+    for (const bool dot : {false, cpu_has_avx512_bf16()}) {
       const Tensor all = product(x, packed, bias, dot);
       for (const std::int64_t count : {1, 2, 3, 5, 12, 13, 31}) {
         for (const std::int64_t first : {std::int64_t{0}, rows - count}) {
@@ -80,7 +80,7 @@ TEST(Bf16Products, ARowHasTheSameBitsInAnyBatchAndForAnyNumberOfThreads) {
     }
     const Var var(weight, std::make_shared<const PackedMatrix>(weight, WeightType::bf16));
     const Tensor linear_all = linear(x, var, bias).value();
-    EXPECT_EQ(std::memcmp(linear_all.raw(), product(x, packed, bias, has_dot_bf16()).raw(),
+    EXPECT_EQ(std::memcmp(linear_all.raw(), product(x, packed, bias, cpu_has_avx512_bf16()).raw(),
                           static_cast<std::size_t>(rows * out) * sizeof(float)),
               0);
   }
@@ -92,7 +92,7 @@ TEST(Bf16Matrix, TakesHalfAndHoldsAnyNumber) {
   weight.data<float>()[7] = std::numeric_limits<float>::infinity();
   Tensor x = drawn({2, 256}, 2);
   const Tensor bias = Tensor::zeros(DType::f32, {512});
-  for (const bool dot : {false, has_dot_bf16()}) {
+  for (const bool dot : {false, cpu_has_avx512_bf16()}) {
     const Tensor y = product(x, PackedMatrix(weight, WeightType::bf16), bias, dot);
     EXPECT_TRUE(std::isinf(y.data<float>()[0]));
     EXPECT_TRUE(std::isfinite(y.data<float>()[1]));

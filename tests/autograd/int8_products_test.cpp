@@ -11,6 +11,7 @@
 
 #include "autograd/block_products.h"
 #include "autograd/drawn.h"
+#include "core/cpu.h"
 #include "fovea/autograd/ops.h"
 #include "fovea/core/executor.h"
 
@@ -42,8 +43,8 @@ Tensor product(const Tensor& x, const PackedMatrix& weight, const Tensor& bias, 
 // Those that this CPU has.
 std::vector<Int8Path> paths() {
   std::vector<Int8Path> result{Int8Path::any};
-  if (has_avx2()) result.push_back(Int8Path::avx2);
-  if (has_vnni()) result.push_back(Int8Path::vnni);
+  if (cpu_has_avx2()) result.push_back(Int8Path::avx2);
+  if (cpu_has_avx512_vnni()) result.push_back(Int8Path::vnni);
   return result;
 }
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "autograd/bf16_products.h"
+#include "core/cpu.h"
 #include "fovea/attention/make_mod.h"
 #include "fovea/core/dtype.h"
 #include "fovea/nn/attention.h"
@@ -328,7 +329,7 @@ TEST(Layers, AttentionIsInBf16WhereItsOptionsAllow) {
   AttentionOptions plain{.num_query_heads = 2, .num_kv_heads = 2}, named = plain, alibi = plain;
   named.kernel = "reference";
   alibi.spec.mods = {AlibiBias{}};
-  EXPECT_EQ(rounded_only_by_projections(plain), !autograd::has_dot_bf16());
+  EXPECT_EQ(rounded_only_by_projections(plain), !cpu_has_avx512_bf16());
   EXPECT_TRUE(rounded_only_by_projections(named));
   EXPECT_TRUE(rounded_only_by_projections(alibi));
 }

@@ -202,16 +202,19 @@ std::vector<Piece> AddedTokens::split(std::string_view text,
   return pieces;
 }
 
+nlohmann::ordered_json to_json(std::int64_t id, const AddedToken& token) {
+  return {{"id", id},
+          {"content", token.content},
+          {"single_word", token.single_word},
+          {"lstrip", token.lstrip},
+          {"rstrip", token.rstrip},
+          {"normalized", token.normalized},
+          {"special", token.special}};
+}
+
 std::string AddedTokens::to_json() const {
   auto all = nlohmann::ordered_json::array();
-  for (const auto& [id, token] : by_id_)
-    all.push_back({{"id", id},
-                   {"content", token.content},
-                   {"single_word", token.single_word},
-                   {"lstrip", token.lstrip},
-                   {"rstrip", token.rstrip},
-                   {"normalized", token.normalized},
-                   {"special", token.special}});
+  for (const auto& [id, token] : by_id_) all.push_back(pipeline::to_json(id, token));
   return all.dump();
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <map>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
 #include <string>
@@ -20,8 +21,11 @@ struct AddedToken {
   bool lstrip = false, rstrip = false;  ///< takes the blanks before or behind it
   bool normalized = true;               ///< found in the normalised text, by its normalised spelling
   bool special = false;
-  std::string spelling;  ///< what it is searched by: content, or that normalised
+  std::string spelling = {};  ///< what it is searched by: content, or that normalised
 };
+
+/// An element of "added_tokens" in tokenizer.json.
+nlohmann::ordered_json to_json(std::int64_t id, const AddedToken& token);
 
 /// A piece of a text, or an added token in it: then `id` is its id, and `text` is empty. The blanks that
 /// tokens take can be those of many others, so a token has no copy of them.
