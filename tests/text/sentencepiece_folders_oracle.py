@@ -9,9 +9,7 @@ transformers, and plain ids are those of sentencepiece, moved as the class moves
 
 Run by `./run test --full`, which installs transformers and sentencepiece; without them it is reported as not run."""
 
-import argparse
 import json
-import os
 import random
 import subprocess
 import sys
@@ -19,6 +17,7 @@ import tempfile
 from pathlib import Path
 
 import tokenizers_oracle
+from oracle_options import oracle_options
 
 T5 = dict(model_type="unigram", normalization_rule_name="nmt_nfkc", pad_id=0, eos_id=1, unk_id=2, bos_id=-1)
 FAIRSEQ = dict(model_type="unigram", normalization_rule_name="nmt_nfkc")
@@ -112,21 +111,10 @@ class Folder:
 
 
 def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--fovea", required=True)
-    parser.add_argument("--only", default="", help="run the cases whose name contains this, whatever FOVEA_CASES says")
-    arguments = parser.parse_args()
-    if os.environ.get("FOVEA_CASES") != "full" and not arguments.only:
-        print("not run: ./run test --full compares with transformers")
-        return 77
-    try:
-        import sentencepiece  # noqa: F401
-        import transformers
-    except ImportError as error:
-        print(f"not run: {error} (./run test --full installs tests/requirements-outside.txt)")
-        return 77
+    arguments = oracle_options("sentencepiece", "transformers")
+    import transformers
+
     transformers.logging.set_verbosity_error()
-    print(f"transformers {transformers.__version__}")
     training = tokenizers_oracle.training_lines()[:6000]
     generator = random.Random(9)
     failed = 0

@@ -4,9 +4,7 @@ Every model is trained here, on the texts of this repository: each kind of piece
 options below. Two libraries of different versions may choose different ways of the same score; such lines are counted apart.
 Run by `./run test --full`, which installs sentencepiece; without it it is reported as not run."""
 
-import argparse
 import json
-import os
 import random
 import subprocess
 import sys
@@ -14,6 +12,7 @@ import tempfile
 from pathlib import Path
 
 import tokenizers_oracle
+from oracle_options import oracle_options
 
 KINDS = {"unigram": 800, "bpe": 800, "char": 200, "word": 400}
 NORMALISATIONS = ["nmt_nfkc", "identity", "nfkc", "nmt_nfkc_cf", "nfkc_cf"]
@@ -116,19 +115,9 @@ class Model:
 
 
 def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--fovea", required=True)
-    parser.add_argument("--only", default="", help="run the cases whose line contains this, whatever FOVEA_CASES says")
-    arguments = parser.parse_args()
-    if os.environ.get("FOVEA_CASES") != "full" and not arguments.only:
-        print("not run: ./run test --full compares with sentencepiece")
-        return 77
-    try:
-        import sentencepiece
-    except ImportError as error:
-        print(f"not run: {error} (./run test --full installs tests/requirements-outside.txt)")
-        return 77
-    print(f"sentencepiece {sentencepiece.__version__}")
+    arguments = oracle_options("sentencepiece")
+    import sentencepiece
+
     training = tokenizers_oracle.training_lines()[:6000]
     generator = random.Random(5)
     failed = inputs = all_ties = 0

@@ -6,13 +6,14 @@ read the same lines: of the repository, of mixed scripts with added tokens and o
 
 import argparse
 import json
-import os
 import random
 import subprocess
 import sys
 import tempfile
 import unicodedata
 from pathlib import Path
+
+from oracle_options import oracle_options
 
 ROOT = Path(__file__).resolve().parents[2]
 LINES = 110_000  # of all cases together, of which 4 % have a character that the two know otherwise
@@ -309,20 +310,8 @@ def agreed_points(oracle):
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("--fovea", required=True)
-    parser.add_argument("--only", default="", help="run the cases whose name contains this, whatever FOVEA_CASES says")
     parser.add_argument("--lines", type=int, default=LINES)
-    arguments = parser.parse_args()
-    if os.environ.get("FOVEA_CASES") != "full" and not arguments.only:
-        print("not run: ./run test --full compares with tokenizers")
-        return 77
-    try:
-        import sentencepiece
-        import tokenizers
-    except ImportError as error:
-        print(f"not run: {error} (./run test --full installs tests/requirements-outside.txt)")
-        return 77
-    print(f"tokenizers {tokenizers.__version__}, sentencepiece {sentencepiece.__version__}")
+    arguments = oracle_options("tokenizers", "sentencepiece", parser=parser)
     generator = random.Random(11)
     training = training_lines()
     failed = 0
