@@ -128,18 +128,15 @@ void run(const Options& o) {
 
 }  // namespace
 
-void register_answer(CLI::App& app) {
+void register_answer(Command app) {
   auto o = std::make_shared<Options>();
-  CLI::App* command = app.add_subcommand("answer", "Find the answer to a question in texts");
-  add_text_options(*command, o->head, "contexts in which the answer is sought");
-  command->add_option("--question", o->question, "what is asked")->required();
-  command->add_option("--top-k", o->top_k, "answers for each context, the best first")
-      ->check(CLI::Range(1, 1 << 20))
-      ->capture_default_str();
-  command->add_option("--longest", o->longest, "tokens of an answer at most")
-      ->check(CLI::Range(1, 1 << 20))
-      ->capture_default_str();
-  command->callback([o] {
+  Command command = app.add_subcommand("answer", "Find the answer to a question in texts");
+  add_text_options(command, o->head, "contexts in which the answer is sought");
+  command.add_option("--question", o->question, "what is asked").required();
+  command.add_option("--top-k", o->top_k, "answers for each context, the best first")
+      .check(in_range(1, 1 << 20));
+  command.add_option("--longest", o->longest, "tokens of an answer at most").check(in_range(1, 1 << 20));
+  command.callback([o] {
     catch_signals();
     run(*o);
   });

@@ -84,12 +84,12 @@ void run(AttendOptions& o) {
 
 }  // namespace
 
-void register_attend(CLI::App& app) {
+void register_attend(Command app) {
   auto o = std::make_shared<AttendOptions>();
-  CLI::App* command = app.add_subcommand(
+  Command command = app.add_subcommand(
       "attend", "Run the attention engine on NumPy files (f32, f64; [batch, heads, length, dim])");
-  add_attend_options(*command, *o);
-  command->callback([o] { run(*o); });
+  add_attend_options(command, *o);
+  command.callback([o] { run(*o); });
 }
 
 }  // namespace fovea::cli

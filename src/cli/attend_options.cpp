@@ -23,19 +23,19 @@ std::string wrapped(std::string text) {
 class Group {
  public:
   using Names = std::initializer_list<const char*>;
-  Group(CLI::App& command, AttendOptions& options, std::string name)
+  Group(Command command, AttendOptions& options, std::string name)
       : command_(command), options_(options), name_(std::move(name)) {}
 
   /// `names`: what the engine's errors call the value.
   template <class T>
-  CLI::Option* add(const std::string& flag, T& to, const std::string& help, Names names = {}) {
+  Option add(const std::string& flag, T& to, const std::string& help, Names names = {}) {
     for (const char* name : names) options_.engine_names.emplace_back(name, flag);
-    return command_.add_option(flag, to, wrapped(help))->group(name_);
+    return command_.add_option(flag, to, wrapped(help)).group(name_);
   }
   /// An option that names an input file.
-  CLI::Option* file(const std::string& flag, std::string& to, const std::string& help, Names names = {}) {
+  Option file(const std::string& flag, std::string& to, const std::string& help, Names names = {}) {
     options_.inputs.push_back(&to);
-    return add(flag, to, help, names)->type_name("FILE");
+    return add(flag, to, help, names).type_name("FILE");
   }
   /// The flags of arguments of scores, or of normalisers.
   enum class Of : std::uint8_t { scores, normalizers };
@@ -47,42 +47,42 @@ class Group {
     }
   }
   /// An option with names and files that may be given more than once.
-  CLI::Option* repeated(const std::string& flag, std::vector<NamedFile>& to, const std::string& help,
-                        const char* type, Names names = {}) {
+  Option repeated(const std::string& flag, std::vector<NamedFile>& to, const std::string& help,
+                  const char* type, Names names = {}) {
     for (const char* name : names) options_.engine_names.emplace_back(name, flag);
     const auto take = [&to](const std::vector<std::string>& texts) {
       for (const std::string& text : texts) to.emplace_back(text);
     };
-    return command_.add_option_function<std::vector<std::string>>(flag, take, wrapped(help))
-        ->group(name_)
-        ->allow_extra_args(false)
-        ->type_name(type)
-        ->default_str("");
+    return command_.add_option_function(flag, take, wrapped(help))
+        .group(name_)
+        .one_argument_each()
+        .type_name(type)
+        .default_text("");
   }
-  CLI::Option* numbers(const std::string& flag, std::vector<std::int64_t>& to, const std::string& help,
-                       Names names = {}) {
+  Option numbers(const std::string& flag, std::vector<std::int64_t>& to, const std::string& help,
+                 Names names = {}) {
     const auto not_empty = [](const std::string& text) {
       return text.empty() ? std::string("expected numbers with commas between them, got nothing")
                           : std::string();
     };
     return add(flag, to, help, names)
-        ->delimiter(',')
-        ->allow_extra_args(false)
-        ->type_name("N,...")
-        ->default_str("")
-        ->check(not_empty);
+        .delimiter(',')
+        .one_argument_each()
+        .type_name("N,...")
+        .default_text("")
+        .check(Check(not_empty));
   }
 
  private:
-  CLI::App& command_;
+  Command command_;
   AttendOptions& options_;
   std::string name_;
 };
 
-void add_operands(CLI::App& command, AttendOptions& o) {
+void add_operands(Command command, AttendOptions& o) {
   Group group(command, o, "Operands (.npy, f32 or f64)");
   group.file("--query", o.query, "[batch, heads, query_len, head_dim]", {"query", "query_content"})
-      ->required();
+      .required();
   group.file("--key", o.key, "[batch, kv_heads, key_len, key_dim]; none with --score location",
              {"key", "cache", "shape.key_dim", "shape.num_kv_heads"});
   group.file("--value", o.value, "[batch, kv_heads, key_len, value_dim]; none: weights alone", {"value"});
@@ -101,7 +101,7 @@ void add_operands(CLI::App& command, AttendOptions& o) {
   group.numbers("--key-starts", o.key_starts, "the same of the rows of --key and --value", {"key_starts"});
 }
 
-void add_score(CLI::App& command, AttendOptions& o) {
+void add_score(Command command, AttendOptions& o) {
   Group group(command, o, "Score");
   group.add("--score", o.score, names_of_scores() + "; coverage: the weights of earlier queries", {"score"});
   group.add("--scale", o.scale, "multiplies the score; default 1/sqrt(head_dim) for scaled-dot, else 1",
@@ -115,7 +115,7 @@ void add_score(CLI::App& command, AttendOptions& o) {
                  "NAME=FILE");
 }
 
-void add_mods(CLI::App& command, AttendOptions& o) {
+void add_mods(Command command, AttendOptions& o) {
   Group group(command, o, "Mods, in the order given");
   group.repeated("--mod", o.mods, names_of_mods() + "; may be repeated", "MOD", {"mods"});
   group.repeated("--weight-mod", o.weight_mods,
@@ -124,24 +124,23 @@ void add_mods(CLI::App& command, AttendOptions& o) {
       .add("--local-p", o.local_reach,
            "Luong's local-p: centers S*sigmoid(v'tanh(Wq)), keys within REACH of them, weights multiplied by "
            "a Gaussian of deviation REACH/2")
-      ->type_name("REACH");
+      .type_name("REACH");
   group.file("--local-query", o.local_query, "W [hidden, query_dim] of the centers, or one for each head");
   group.file("--local-vector", o.local_vector, "v [hidden] of the centers, or one for each head");
 }
 
-void add_normalizer(CLI::App& command, AttendOptions& o) {
+void add_normalizer(Command command, AttendOptions& o) {
   Group mask(command, o, "Mask");
   mask.add("--mask", o.mask, names_of_masks() + "; & | ~ ( )", {"mask"});
   Group group(command, o, "Normaliser and dropout");
   group.add("--normalizer", o.normalizer, names_of_normalizers(), {"normalizer"});
   group.arguments(Group::Of::normalizers);
   group.add("--sample-seed", o.sample_seed, "for sample and gumbel; default 0");
-  group.add("--dropout", o.dropout, "drop weights with this probability", {"dropout.rate"})
-      ->type_name("RATE");
+  group.add("--dropout", o.dropout, "drop weights with this probability", {"dropout.rate"}).type_name("RATE");
   group.add("--dropout-seed", o.dropout_seed, "default 0");
 }
 
-void add_mechanisms(CLI::App& command, AttendOptions& o) {
+void add_mechanisms(Command command, AttendOptions& o) {
   Group group(command, o, "Mechanisms");
   group.file("--differential", o.differential,
              "lambda [heads]: the difference of two attentions; query and key have twice as many heads",
@@ -159,18 +158,18 @@ void add_mechanisms(CLI::App& command, AttendOptions& o) {
   group.file("--query-rotary", o.query_rotary, "[batch, heads, query_len, rotary_dim], already turned",
              {"query_rotary"});
   group.add("--latent-execution", o.latent_execution, "absorbed (default) or naive")
-      ->check(CLI::IsMember({"absorbed", "naive"}));
+      .check(one_of({"absorbed", "naive"}));
 }
 
-void add_results(CLI::App& command, AttendOptions& o) {
+void add_results(Command command, AttendOptions& o) {
   Group outputs(command, o, "Outputs");
-  outputs.add("--out", o.out, "[batch, heads, query_len, value_dim]")->type_name("FILE");
-  outputs.add("--weights", o.weights, "[batch, heads, query_len, key_len]")->type_name("FILE");
+  outputs.add("--out", o.out, "[batch, heads, query_len, value_dim]").type_name("FILE");
+  outputs.add("--weights", o.weights, "[batch, heads, query_len, key_len]").type_name("FILE");
   outputs.numbers("--weight-heads", o.weight_heads, "the heads of --weights and --grad-weights; default all",
                   {"weight_heads"});
   outputs.numbers("--weight-rows", o.weight_rows,
                   "the query rows of --weights and --grad-weights; default all", {"weight_rows"});
-  outputs.add("--lse", o.lse, "log-sum-exp [batch, heads, query_len]")->type_name("FILE");
+  outputs.add("--lse", o.lse, "log-sum-exp [batch, heads, query_len]").type_name("FILE");
   Group gradients(command, o, "Gradients");
   gradients.file("--grad", o.grad, "derivative of the loss by the output, of the same shape",
                  {"d_output", "d_gated"});
@@ -180,7 +179,7 @@ void add_results(CLI::App& command, AttendOptions& o) {
       .add("--grad-out", o.grad_out,
            "folder for query.npy, key.npy, value.npy, score.W.npy, mods[0].slope.npy, "
            "normalizer.sink.npy ...")
-      ->type_name("FOLDER");
+      .type_name("FOLDER");
   gradients.file("--advantage", o.advantage,
                  "for sample: the loss of each row less a baseline, [batch, heads, query_len]",
                  {"advantage"});
@@ -193,12 +192,12 @@ void add_results(CLI::App& command, AttendOptions& o) {
           "least precision of products of f32: full, higher (three bf16 terms of each number), high (two), "
           "medium "
           "(one)")
-      ->check(CLI::IsMember({"full", "higher", "high", "medium"}));
-  how.add("--threads", o.threads, "0: all")->check(CLI::Range(0, 1024));
+      .check(one_of({"full", "higher", "high", "medium"}));
+  how.add("--threads", o.threads, "0: all").check(in_range(0, 1024));
   command
       .add_flag("--explain", o.explain,
                 "print the kernels, why better ones refused, and the tiles the mask skips")
-      ->group("How it runs");
+      .group("How it runs");
 }
 
 // A flag that only has a meaning if `holds`; `needed` is the expectation that the error names.
@@ -314,7 +313,7 @@ NamedFile::NamedFile(std::string given) : text(std::move(given)) {
   if (equals != std::string::npos) file = text.substr(equals + 1);
 }
 
-void add_attend_options(CLI::App& command, AttendOptions& options) {
+void add_attend_options(Command command, AttendOptions& options) {
   options.argument_files.resize(argument_flags().size());
   add_operands(command, options);
   add_score(command, options);

@@ -56,7 +56,7 @@ struct AttendOptions {
 };
 
 /// `options` has to outlive the command.
-void add_attend_options(CLI::App& command, AttendOptions& options);
+void add_attend_options(Command command, AttendOptions& options);
 
 /// Throws InvalidArgument that names a flag which is missing, or which has no meaning with the other flags.
 /// argument_sources (attend_arguments.h) checks the flags of arguments.

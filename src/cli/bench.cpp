@@ -38,26 +38,26 @@ void run_decode(const Options& o) {
 
 }  // namespace
 
-void register_bench(CLI::App& app) {
-  CLI::App* bench = app.add_subcommand("bench", "Benchmarks, whose ratios come from one run");
-  bench->require_subcommand(1);
-  register_bench_attention(*bench);
-  register_bench_kernels(*bench);
-  register_bench_mods(*bench);
-  register_bench_packed(*bench);
-  register_bench_cached(*bench);
-  register_bench_recurrence(*bench);
-  register_bench_products(*bench);
-  register_bench_train(*bench);
-  register_bench_inference(*bench);
-  register_bench_model(*bench);
+void register_bench(Command app) {
+  Command bench = app.add_subcommand("bench", "Benchmarks, whose ratios come from one run");
+  bench.require_subcommand();
+  register_bench_attention(bench);
+  register_bench_kernels(bench);
+  register_bench_mods(bench);
+  register_bench_packed(bench);
+  register_bench_cached(bench);
+  register_bench_recurrence(bench);
+  register_bench_products(bench);
+  register_bench_train(bench);
+  register_bench_inference(bench);
+  register_bench_model(bench);
   auto o = std::make_shared<Options>();
-  CLI::App* decode =
-      bench->add_subcommand("decode", "Decoding with and without reuse of keys, values and states");
-  decode->add_option("--lengths", o->lengths, "source and target lengths")->check(CLI::Range(2, 100000));
-  decode->add_option("--beam-size", o->beam, "1: greedy")->check(CLI::Range(1, 1000));
-  decode->add_option("--cpu-threads", o->threads, "0: all")->check(CLI::Range(0, 1024));
-  decode->callback([o] { run_decode(*o); });
+  Command decode =
+      bench.add_subcommand("decode", "Decoding with and without reuse of keys, values and states");
+  decode.add_option("--lengths", o->lengths, "source and target lengths").check(in_range(2, 100000));
+  decode.add_option("--beam-size", o->beam, "1: greedy").check(in_range(1, 1000));
+  add_threads_option(decode, o->threads);
+  decode.callback([o] { run_decode(*o); });
 }
 
 }  // namespace fovea::cli

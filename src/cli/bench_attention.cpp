@@ -4,6 +4,7 @@
 
 #include "bench/attention.h"
 #include "cli/bench.h"
+#include "cli/commands.h"
 #include "fovea/attention/expression.h"
 #include "fovea/core/error.h"
 #include "fovea/core/executor.h"
@@ -76,34 +77,29 @@ void run(Options o) {
 
 }  // namespace
 
-void register_bench_attention(CLI::App& bench) {
+void register_bench_attention(Command bench) {
   auto o = std::make_shared<Options>();
   bench::AttentionSizes& sizes = o->bench.sizes;
   sizes.kv_heads = 0;
-  CLI::App* command =
-      bench.add_subcommand("attention", "Time, arithmetic and memory of the attention engine");
-  command->add_option("--lengths", o->lengths, "numbers of queries and of keys")
-      ->check(CLI::Range(1, 1 << 22));
-  command->add_option("--masks", o->masks,
-                      "expressions, as fovea attend reads them; with everything among them, /pair compares "
-                      "the others with it");
-  command->add_option("--score", o->score)
-      ->check(CLI::IsMember({"scaled-dot", "dot", "bilinear", "additive"}));
-  command->add_option("--batch", sizes.batch)->check(CLI::Range(1, 65536));
-  command->add_option("--heads", sizes.heads)->check(CLI::Range(1, 65536));
-  command->add_option("--kv-heads", sizes.kv_heads, "default: the number of --heads")
-      ->check(CLI::Range(1, 65536));
-  command->add_option("--head-dim", sizes.head_dim)->check(CLI::Range(1, 4096));
-  command->add_option("--kernel", o->bench.kernel, "avx512, avx2, baseline or reference; default: the best");
-  command->add_option("--repeat", o->bench.repeat, "runs, of which the best counts")
-      ->check(CLI::Range(1, 1000));
-  command
-      ->add_option("--rounds", o->bench.rounds, "times that all rows are measured; the best of each counts")
-      ->check(CLI::Range(1, 1000));
-  command->add_option("--clock", o->clock, "cpu: time that the process used, all threads together")
-      ->check(CLI::IsMember({"wall", "cpu"}));
-  command->add_option("--cpu-threads", o->threads, "0: all")->check(CLI::Range(0, 1024));
-  command->callback([o] { run(*o); });
+  Command command = bench.add_subcommand("attention", "Time, arithmetic and memory of the attention engine");
+  command.add_option("--lengths", o->lengths, "numbers of queries and of keys").check(in_range(1, 1 << 22));
+  command.add_option("--masks", o->masks,
+                     "expressions, as fovea attend reads them; with everything among them, /pair compares "
+                     "the others with it");
+  command.add_option("--score", o->score).check(one_of({"scaled-dot", "dot", "bilinear", "additive"}));
+  command.add_option("--batch", sizes.batch).check(in_range(1, 65536));
+  command.add_option("--heads", sizes.heads).check(in_range(1, 65536));
+  command.add_option("--kv-heads", sizes.kv_heads, "default: the number of --heads")
+      .check(in_range(1, 65536));
+  command.add_option("--head-dim", sizes.head_dim).check(in_range(1, 4096));
+  command.add_option("--kernel", o->bench.kernel, "avx512, avx2, baseline or reference; default: the best");
+  command.add_option("--repeat", o->bench.repeat, "runs, of which the best counts").check(in_range(1, 1000));
+  command.add_option("--rounds", o->bench.rounds, "times that all rows are measured; the best of each counts")
+      .check(in_range(1, 1000));
+  command.add_option("--clock", o->clock, "cpu: time that the process used, all threads together")
+      .check(one_of({"wall", "cpu"}));
+  add_threads_option(command, o->threads);
+  command.callback([o] { run(*o); });
 }
 
 }  // namespace fovea::cli

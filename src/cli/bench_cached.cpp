@@ -5,6 +5,7 @@
 
 #include "bench/cached.h"
 #include "cli/bench.h"
+#include "cli/commands.h"
 #include "fovea/core/executor.h"
 
 namespace fovea::cli {
@@ -76,31 +77,31 @@ void run(bench::CachedBench bench, const Parts& parts) {
 
 }  // namespace
 
-void register_bench_cached(CLI::App& command_group) {
+void register_bench_cached(Command command_group) {
   auto o = std::make_shared<bench::CachedBench>(bench::CachedBench{.threads = 0});
   auto parts = std::make_shared<Parts>();
-  CLI::App* command = command_group.add_subcommand(
+  Command command = command_group.add_subcommand(
       "cache", "Attention over a cache compared with tensors, and the time of operations on the cache");
-  command->add_option("--heads", o->heads)->check(CLI::Range(1, 1024));
-  command->add_option("--kv-heads", o->kv_heads)->check(CLI::Range(1, 1024));
-  command->add_option("--head-dim", o->head_dim)->check(CLI::Range(1, 4096));
-  command->add_option("--lengths", o->lengths, "keys of a sequence")
-      ->delimiter(',')
-      ->check(CLI::Range(1, 1 << 22));
-  command->add_option("--batches", o->batches, "sequences that decode together")
-      ->delimiter(',')
-      ->check(CLI::Range(1, 4096));
-  command->add_option("--most-megabytes", o->most_megabytes, "rows that need more memory are left out")
-      ->check(CLI::Range(1, 1 << 24));
-  command->add_option("--kernel", o->kernel, "avx512, avx2, baseline or reference; default: the best");
-  command->add_option("--repeat", o->repeat, "runs, of which the best counts")->check(CLI::Range(1, 1000));
-  command->add_option("--cpu-threads", o->threads, "threads; 0: all")->check(CLI::Range(0, 1024));
-  command->add_option("--texts", o->texts, "texts with a common prefix")->check(CLI::Range(2, 1024));
-  command->add_option("--prefix", o->prefix, "keys that they have in common")->check(CLI::Range(1, 1 << 22));
-  command->add_option("--parts", parts->names, "stores, shared, operations; default: all")
-      ->delimiter(',')
-      ->check(CLI::IsMember({"stores", "shared", "operations"}));
-  command->callback([o, parts] { run(*o, *parts); });
+  command.add_option("--heads", o->heads).check(in_range(1, 1024));
+  command.add_option("--kv-heads", o->kv_heads).check(in_range(1, 1024));
+  command.add_option("--head-dim", o->head_dim).check(in_range(1, 4096));
+  command.add_option("--lengths", o->lengths, "keys of a sequence")
+      .delimiter(',')
+      .check(in_range(1, 1 << 22));
+  command.add_option("--batches", o->batches, "sequences that decode together")
+      .delimiter(',')
+      .check(in_range(1, 4096));
+  command.add_option("--most-megabytes", o->most_megabytes, "rows that need more memory are left out")
+      .check(in_range(1, 1 << 24));
+  command.add_option("--kernel", o->kernel, "avx512, avx2, baseline or reference; default: the best");
+  command.add_option("--repeat", o->repeat, "runs, of which the best counts").check(in_range(1, 1000));
+  add_threads_option(command, o->threads);
+  command.add_option("--texts", o->texts, "texts with a common prefix").check(in_range(2, 1024));
+  command.add_option("--prefix", o->prefix, "keys that they have in common").check(in_range(1, 1 << 22));
+  command.add_option("--parts", parts->names, "stores, shared, operations; default: all")
+      .delimiter(',')
+      .check(one_of({"stores", "shared", "operations"}));
+  command.callback([o, parts] { run(*o, *parts); });
 }
 
 }  // namespace fovea::cli

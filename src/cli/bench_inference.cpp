@@ -44,22 +44,22 @@ void run(const bench::InferenceBench& bench, const Task& task) {
   });
 }
 
-CLI::App* add_command(CLI::App& group, const char* name, const char* description,
-                      const std::vector<std::string>& models, const Task& task,
-                      const std::shared_ptr<bench::InferenceBench>& o) {
-  CLI::App* command = group.add_subcommand(name, description);
-  command->add_option("--models", o->models, "any of: " + fmt::format("{}", fmt::join(models, ", ")))
-      ->delimiter(',')
-      ->check(CLI::IsMember(models));
-  command->add_option("--threads", o->threads, "numbers of threads, which run in turns")
-      ->delimiter(',')
-      ->check(CLI::Range(1, 1024));
+Command add_command(Command group, const char* name, const char* description,
+                    const std::vector<std::string>& models, const Task& task,
+                    const std::shared_ptr<bench::InferenceBench>& o) {
+  Command command = group.add_subcommand(name, description);
+  command.add_option("--models", o->models, "any of: " + fmt::format("{}", fmt::join(models, ", ")))
+      .delimiter(',')
+      .check(one_of(models));
+  command.add_option("--threads", o->threads, "numbers of threads, which run in turns")
+      .delimiter(',')
+      .check(in_range(1, 1024));
   auto weights = std::make_shared<std::vector<std::string>>(1, "f32");
-  command->add_option("--weights", *weights, "types of the weights: f32, bf16, int8")
-      ->delimiter(',')
-      ->check(CLI::IsMember({"f32", "bf16", "int8"}));
-  command->add_option("--rounds", o->rounds, "turns")->check(CLI::Range(1, 1000));
-  command->callback([o, weights, task] {
+  command.add_option("--weights", *weights, "types of the weights: f32, bf16, int8")
+      .delimiter(',')
+      .check(one_of({"f32", "bf16", "int8"}));
+  command.add_option("--rounds", o->rounds, "turns").check(in_range(1, 1000));
+  command.callback([o, weights, task] {
     o->weights.clear();
     for (const std::string& type : *weights) o->weights.push_back(autograd::parse_weight_type(type));
     run(*o, task);
@@ -69,35 +69,34 @@ CLI::App* add_command(CLI::App& group, const char* name, const char* description
 
 }  // namespace
 
-void register_bench_inference(CLI::App& command_group) {
+void register_bench_inference(Command command_group) {
   auto translation = std::make_shared<bench::InferenceBench>();
   translation->models = {"transformer", "rnn"};
   translation->widths = {1, 5};
-  CLI::App* translate = add_command(
+  Command translate = add_command(
       command_group, "translate", "Translation by small models: speed, threads, parts",
       bench::translation_models(), {"beam", "sentences/s", bench::measure_translation}, translation);
-  translate->add_option("--beam-size", translation->widths, "1: greedy")
-      ->delimiter(',')
-      ->check(CLI::Range(1, 1000));
-  translate->add_option("--vocabulary", translation->vocabulary, "of source and target")
-      ->check(CLI::Range(8, 1 << 22));
-  translate->add_option("--sentences", translation->sentences, "to translate")->check(CLI::Range(1, 1 << 20));
-  translate->add_option("--mini-batch", translation->batch, "sentences of a batch")
-      ->check(CLI::Range(1, 1 << 16));
+  translate.add_option("--beam-size", translation->widths, "1: greedy")
+      .delimiter(',')
+      .check(in_range(1, 1000));
+  translate.add_option("--vocabulary", translation->vocabulary, "of source and target")
+      .check(in_range(8, 1 << 22));
+  translate.add_option("--sentences", translation->sentences, "to translate").check(in_range(1, 1 << 20));
+  translate.add_option("--mini-batch", translation->batch, "sentences of a batch")
+      .check(in_range(1, 1 << 16));
 
   auto generation = std::make_shared<bench::InferenceBench>();
   generation->models = {"characters"};
   generation->widths = {1, 16};
-  CLI::App* generate =
+  Command generate =
       add_command(command_group, "generate", "Generation by small language models: speed, threads, parts",
                   bench::generation_models(), {"texts", "texts/s", bench::measure_generation}, generation);
-  generate->add_option("--texts", generation->widths, "written at once")
-      ->delimiter(',')
-      ->check(CLI::Range(1, 1 << 16));
-  generate->add_option("--prompt", generation->prompt, "tokens that a text begins with")
-      ->check(CLI::Range(1, 1 << 20));
-  generate->add_option("--tokens", generation->tokens, "tokens that are written")
-      ->check(CLI::Range(1, 1 << 20));
+  generate.add_option("--texts", generation->widths, "written at once")
+      .delimiter(',')
+      .check(in_range(1, 1 << 16));
+  generate.add_option("--prompt", generation->prompt, "tokens that a text begins with")
+      .check(in_range(1, 1 << 20));
+  generate.add_option("--tokens", generation->tokens, "tokens that are written").check(in_range(1, 1 << 20));
 }
 
 }  // namespace fovea::cli

@@ -87,38 +87,40 @@ void run(Options o) {
 
 }  // namespace
 
-void register_bench_kernels(CLI::App& bench) {
+void register_bench_kernels(Command bench) {
   auto o = std::make_shared<Options>();
-  CLI::App* command = bench.add_subcommand(
+  Command command = bench.add_subcommand(
       "kernels", "Every kernel compared with this machine's limit and with other libraries");
-  command->add_option("--seconds", o->report.seconds, "time for a row, unless its rounds take longer")
-      ->check(CLI::Range(0.001, 3600.0) & finite());
-  command->add_option("--rounds", o->report.rounds, "the least number of turns for each row")
-      ->check(CLI::Range(1, 1000));
-  command->add_option("--probe-seconds", o->report.probe_seconds, "time for each peak, in every round")
-      ->check(CLI::Range(0.0005, 10.0) & finite());
-  command->add_option("--only", o->only, "rows whose names contain one of these");
-  command->add_flag("--list", o->list, "print the names of the rows, and measure nothing");
-  command->add_flag("--quick", o->quick,
-                    "small shapes, short times, no rivals unless --rivals: to see that it works");
+  command.add_option("--seconds", o->report.seconds, "time for a row, unless its rounds take longer")
+      .check(in_range(0.001, 3600.0))
+      .check(finite());
+  command.add_option("--rounds", o->report.rounds, "the least number of turns for each row")
+      .check(in_range(1, 1000));
+  command.add_option("--probe-seconds", o->report.probe_seconds, "time for each peak, in every round")
+      .check(in_range(0.0005, 10.0))
+      .check(finite());
+  command.add_option("--only", o->only, "rows whose names contain one of these");
+  command.add_flag("--list", o->list, "print the names of the rows, and measure nothing");
+  command.add_flag("--quick", o->quick,
+                   "small shapes, short times, no rivals unless --rivals: to see that it works");
   command
-      ->add_option("--cpu-threads", o->report.rivals.threads,
-                   "threads of Fovea, of the rivals and of the probes; 0: all")
-      ->check(CLI::Range(0, 1024));
-  command->add_option(
+      .add_option("--cpu-threads", o->report.rivals.threads,
+                  "threads of Fovea, of the rivals and of the probes; 0: all")
+      .check(in_range(0, 1024));
+  command.add_option(
       "--kernel", o->report.kernel,
       "amx, avx512bf16, avx512, avx2, baseline, tiles or reference, or an algorithm of one such as "
       "'avx512 tiled'; default: the best");
-  command->add_option(
+  command.add_option(
       "--rivals", o->report.rivals.python,
       "the Python that has the rivals' packages, or none; default: .venv/bin/python, else python3");
-  command->add_option("--rivals-script", o->report.rivals.script);
-  command->add_option("--without", o->report.rivals.without, "rivals to leave out, such as 'torch flex'");
-  command->add_option("--json", o->json_path, "a file for the report; -: standard output, and no table")
-      ->take_last();
-  command->add_option("--from", o->from, "print a report that --json wrote, and measure nothing");
-  command->add_option("--markdown", o->markdown, "a page; the tables go between its bench markers");
-  command->callback([o] { run(*o); });
+  command.add_option("--rivals-script", o->report.rivals.script);
+  command.add_option("--without", o->report.rivals.without, "rivals to leave out, such as 'torch flex'");
+  command.add_option("--json", o->json_path, "a file for the report; -: standard output, and no table")
+      .take_last();
+  command.add_option("--from", o->from, "print a report that --json wrote, and measure nothing");
+  command.add_option("--markdown", o->markdown, "a page; the tables go between its bench markers");
+  command.callback([o] { run(*o); });
 }
 
 }  // namespace fovea::cli

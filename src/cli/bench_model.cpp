@@ -49,31 +49,29 @@ nlohmann::ordered_json json_of(const bench::ModelRow& row) {
 
 }  // namespace
 
-void register_bench_model(CLI::App& command_group) {
+void register_bench_model(Command command_group) {
   auto o = std::make_shared<bench::ModelBench>();
   auto weights = std::make_shared<std::vector<std::string>>(1, "f32");
   auto json = std::make_shared<bool>(false);
-  CLI::App* command = command_group.add_subcommand(
+  Command command = command_group.add_subcommand(
       "model", "A folder of weights: reading a batch, writing at batch 1, shares of the machine's limits");
-  command->add_option("--model", o->folder, "folder of a model of any kind")->required();
-  command->add_option("--threads", o->threads, "numbers of threads")
-      ->delimiter(',')
-      ->check(CLI::Range(1, 1024));
-  command->add_option("--weights", *weights, "types of the weights: f32, bf16, int8")
-      ->delimiter(',')
-      ->check(CLI::IsMember({"f32", "bf16", "int8"}));
-  command->add_option("--batch", o->batch, "sequences that are read together")->check(CLI::Range(1, 1 << 16));
-  command->add_option("--length", o->length, "ids of each")->check(CLI::Range(1, 1 << 20));
+  command.add_option("--model", o->folder, "folder of a model of any kind").required();
+  command.add_option("--threads", o->threads, "numbers of threads").delimiter(',').check(in_range(1, 1024));
+  command.add_option("--weights", *weights, "types of the weights: f32, bf16, int8")
+      .delimiter(',')
+      .check(one_of({"f32", "bf16", "int8"}));
+  command.add_option("--batch", o->batch, "sequences that are read together").check(in_range(1, 1 << 16));
+  command.add_option("--length", o->length, "ids of each").check(in_range(1, 1 << 20));
   command
-      ->add_option("--shortest", o->shortest,
-                   "ids of the shortest of them, with the others between; padding is not counted")
-      ->check(CLI::Range(1, 1 << 20));
-  command->add_option("--prompt", o->prompt, "ids before the text that is written")
-      ->check(CLI::Range(1, 1 << 20));
-  command->add_option("--tokens", o->tokens, "written behind the first one")->check(CLI::Range(1, 1 << 20));
-  command->add_option("--rounds", o->rounds, "turns")->check(CLI::Range(1, 1000));
-  command->add_flag("--json", *json, "an object a line");
-  command->callback([o, weights, json] {
+      .add_option("--shortest", o->shortest,
+                  "ids of the shortest of them, with the others between; padding is not counted")
+      .check(in_range(1, 1 << 20));
+  command.add_option("--prompt", o->prompt, "ids before the text that is written")
+      .check(in_range(1, 1 << 20));
+  command.add_option("--tokens", o->tokens, "written behind the first one").check(in_range(1, 1 << 20));
+  command.add_option("--rounds", o->rounds, "turns").check(in_range(1, 1000));
+  command.add_flag("--json", *json, "an object a line");
+  command.callback([o, weights, json] {
     o->weights.clear();
     for (const std::string& type : *weights) o->weights.push_back(autograd::parse_weight_type(type));
     if (!*json)

@@ -2,6 +2,7 @@
 
 #include "bench/mods.h"
 #include "cli/bench.h"
+#include "cli/commands.h"
 #include "fovea/core/executor.h"
 #include "fovea/nn/module.h"
 
@@ -29,18 +30,17 @@ void run(const Options& o) {
 
 }  // namespace
 
-void register_bench_mods(CLI::App& bench) {
+void register_bench_mods(Command bench) {
   auto o = std::make_shared<Options>();
-  CLI::App* command = bench.add_subcommand("mods", "What mods and normalisers cost beside plain softmax");
-  command->add_option("--length", o->bench.length, "the number of queries and of keys")
-      ->check(CLI::Range(1, 1 << 15));
-  command->add_option("--heads", o->bench.heads)->check(CLI::Range(1, 1024));
-  command->add_option("--head-dim", o->bench.head_dim)->check(CLI::Range(1, 4096));
-  command->add_option("--kernel", o->bench.kernel, "avx512, avx2, baseline or reference; default: the best");
-  command->add_option("--repeat", o->bench.repeat, "runs, of which the best counts")
-      ->check(CLI::Range(1, 1000));
-  command->add_option("--cpu-threads", o->threads, "0: all")->check(CLI::Range(0, 1024));
-  command->callback([o] { run(*o); });
+  Command command = bench.add_subcommand("mods", "What mods and normalisers cost beside plain softmax");
+  command.add_option("--length", o->bench.length, "the number of queries and of keys")
+      .check(in_range(1, 1 << 15));
+  command.add_option("--heads", o->bench.heads).check(in_range(1, 1024));
+  command.add_option("--head-dim", o->bench.head_dim).check(in_range(1, 4096));
+  command.add_option("--kernel", o->bench.kernel, "avx512, avx2, baseline or reference; default: the best");
+  command.add_option("--repeat", o->bench.repeat, "runs, of which the best counts").check(in_range(1, 1000));
+  add_threads_option(command, o->threads);
+  command.callback([o] { run(*o); });
 }
 
 }  // namespace fovea::cli

@@ -26,19 +26,18 @@ void run(bench::PackedBench bench) {
 
 }  // namespace
 
-void register_bench_packed(CLI::App& command_group) {
+void register_bench_packed(Command command_group) {
   auto o = std::make_shared<bench::PackedBench>(bench::PackedBench{.threads = 0});
-  CLI::App* command =
-      command_group.add_subcommand("packed", "Packed batches beside their sequences run alone");
-  command->add_option("--longest", o->longest, "the longest sequence")->check(CLI::Range(1, 1 << 15));
-  command->add_option("--heads", o->heads)->check(CLI::Range(1, 1024));
-  command->add_option("--kv-heads", o->kv_heads)->check(CLI::Range(1, 1024));
-  command->add_option("--head-dim", o->head_dim)->check(CLI::Range(1, 4096));
-  command->add_option("--kernel", o->kernel, "avx512, avx2, baseline or reference; default: the best");
-  command->add_option("--repeat", o->repeat, "runs, of which the best counts")->check(CLI::Range(1, 1000));
-  command->add_option("--cpu-threads", o->threads, "threads of the rows that use several; 0: all")
-      ->check(CLI::Range(0, 1024));
-  command->callback([o] { run(*o); });
+  Command command = command_group.add_subcommand("packed", "Packed batches beside their sequences run alone");
+  command.add_option("--longest", o->longest, "the longest sequence").check(in_range(1, 1 << 15));
+  command.add_option("--heads", o->heads).check(in_range(1, 1024));
+  command.add_option("--kv-heads", o->kv_heads).check(in_range(1, 1024));
+  command.add_option("--head-dim", o->head_dim).check(in_range(1, 4096));
+  command.add_option("--kernel", o->kernel, "avx512, avx2, baseline or reference; default: the best");
+  command.add_option("--repeat", o->repeat, "runs, of which the best counts").check(in_range(1, 1000));
+  command.add_option("--cpu-threads", o->threads, "threads of the rows that use several; 0: all")
+      .check(in_range(0, 1024));
+  command.callback([o] { run(*o); });
 }
 
 }  // namespace fovea::cli

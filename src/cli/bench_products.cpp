@@ -3,6 +3,7 @@
 
 #include "bench/products.h"
 #include "cli/bench.h"
+#include "cli/commands.h"
 #include "fovea/core/executor.h"
 #include "fovea/nn/module.h"
 
@@ -58,20 +59,19 @@ void run(bench::ProductBench bench, int threads, bool training) {
 
 }  // namespace
 
-void register_bench_products(CLI::App& command_group) {
+void register_bench_products(Command command_group) {
   auto o = std::make_shared<bench::ProductBench>();
   auto threads = std::make_shared<int>(0);
   auto training = std::make_shared<bool>(false);
-  CLI::App* command = command_group.add_subcommand(
+  Command command = command_group.add_subcommand(
       "products", "Linear layers, at inference by packed weights and by row, compared with oneDNN");
-  CLI::Option* rows = command->add_option("--rows", o->rows, "rows of a product")
-                          ->delimiter(',')
-                          ->check(CLI::Range(1, 1 << 20));
-  command->add_flag("--training", *training, "instead, the products of a training, cut into blocks and whole")
-      ->excludes(rows);
-  command->add_option("--repeat", o->repeat, "turns, of which the best counts")->check(CLI::Range(1, 1000));
-  command->add_option("--cpu-threads", *threads, "threads; 0: all")->check(CLI::Range(0, 1024));
-  command->callback([o, threads, training] { run(*o, *threads, *training); });
+  Option rows =
+      command.add_option("--rows", o->rows, "rows of a product").delimiter(',').check(in_range(1, 1 << 20));
+  command.add_flag("--training", *training, "instead, the products of a training, cut into blocks and whole")
+      .excludes(rows);
+  command.add_option("--repeat", o->repeat, "turns, of which the best counts").check(in_range(1, 1000));
+  add_threads_option(command, *threads);
+  command.callback([o, threads, training] { run(*o, *threads, *training); });
 }
 
 }  // namespace fovea::cli

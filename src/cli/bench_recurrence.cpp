@@ -4,6 +4,7 @@
 
 #include "bench/recurrence.h"
 #include "cli/bench.h"
+#include "cli/commands.h"
 #include "fovea/core/executor.h"
 
 namespace fovea::cli {
@@ -72,22 +73,22 @@ void run(bench::RecurrenceBench bench) {
 
 }  // namespace
 
-void register_bench_recurrence(CLI::App& command_group) {
+void register_bench_recurrence(Command command_group) {
   auto o = std::make_shared<bench::RecurrenceBench>(bench::RecurrenceBench{.threads = 0});
-  CLI::App* command = command_group.add_subcommand(
+  Command command = command_group.add_subcommand(
       "recurrence", "Recurrences, forward and backward, compared with the limits of this machine");
-  command->add_option("--batch", o->batch)->check(CLI::Range(1, 1024));
-  command->add_option("--heads", o->heads)->check(CLI::Range(1, 1024));
-  command->add_option("--len", o->len, "tokens")->check(CLI::Range(1, 1 << 22));
-  command->add_option("--dims", o->dims, "key_dim and value_dim")->delimiter(',')->check(CLI::Range(1, 1024));
-  command->add_option("--step-heads", o->step_heads, "heads of the calls of one token")
-      ->check(CLI::Range(1, 1024));
-  command->add_option("--step-layers", o->step_layers, "layers of the calls of one token; 0: none")
-      ->check(CLI::Range(0, 1024));
-  command->add_option("--kernel", o->kernel, "a kernel to force; default: the best");
-  command->add_option("--repeat", o->repeat, "runs, of which the best counts")->check(CLI::Range(1, 1000));
-  command->add_option("--cpu-threads", o->threads, "threads; 0: all")->check(CLI::Range(0, 1024));
-  command->callback([o] { run(*o); });
+  command.add_option("--batch", o->batch).check(in_range(1, 1024));
+  command.add_option("--heads", o->heads).check(in_range(1, 1024));
+  command.add_option("--len", o->len, "tokens").check(in_range(1, 1 << 22));
+  command.add_option("--dims", o->dims, "key_dim and value_dim").delimiter(',').check(in_range(1, 1024));
+  command.add_option("--step-heads", o->step_heads, "heads of the calls of one token")
+      .check(in_range(1, 1024));
+  command.add_option("--step-layers", o->step_layers, "layers of the calls of one token; 0: none")
+      .check(in_range(0, 1024));
+  command.add_option("--kernel", o->kernel, "a kernel to force; default: the best");
+  command.add_option("--repeat", o->repeat, "runs, of which the best counts").check(in_range(1, 1000));
+  add_threads_option(command, o->threads);
+  command.callback([o] { run(*o); });
 }
 
 }  // namespace fovea::cli

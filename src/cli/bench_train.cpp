@@ -33,27 +33,25 @@ void run(const bench::TrainBench& bench) {
 
 }  // namespace
 
-void register_bench_train(CLI::App& command_group) {
+void register_bench_train(Command command_group) {
   auto o = std::make_shared<bench::TrainBench>();
-  CLI::App* command =
-      command_group.add_subcommand("train", "Training of small models: speed, threads, parts");
+  Command command = command_group.add_subcommand("train", "Training of small models: speed, threads, parts");
   command
-      ->add_option("--models", o->models, "any of: transformer, base (512 wide, 6 + 6 layers), rnn, language")
-      ->delimiter(',')
-      ->check(CLI::IsMember(bench::train_models()));
-  command->add_option("--threads", o->threads, "numbers of threads, which run in turns")
-      ->delimiter(',')
-      ->check(CLI::Range(1, 1024));
+      .add_option("--models", o->models, "any of: transformer, base (512 wide, 6 + 6 layers), rnn, language")
+      .delimiter(',')
+      .check(one_of(bench::train_models()));
+  command.add_option("--threads", o->threads, "numbers of threads, which run in turns")
+      .delimiter(',')
+      .check(in_range(1, 1024));
   auto precisions = std::make_shared<std::vector<std::string>>(1, "f32");
-  command->add_option("--precision", *precisions, "operands of products, which run in turns: f32, bf16")
-      ->delimiter(',')
-      ->check(CLI::IsMember({"f32", "bf16"}));
-  command->add_option("--vocabulary", o->vocabulary, "of the translators")->check(CLI::Range(8, 1 << 22));
-  command->add_option("--mini-batch-words", o->batch_words, "tokens of a batch")
-      ->check(CLI::Range(1, 1 << 20));
-  command->add_option("--rounds", o->rounds, "turns")->check(CLI::Range(1, 1000));
-  command->add_option("--updates", o->updates, "updates of a turn")->check(CLI::Range(1, 100000));
-  command->callback([o, precisions] {
+  command.add_option("--precision", *precisions, "operands of products, which run in turns: f32, bf16")
+      .delimiter(',')
+      .check(one_of({"f32", "bf16"}));
+  command.add_option("--vocabulary", o->vocabulary, "of the translators").check(in_range(8, 1 << 22));
+  command.add_option("--mini-batch-words", o->batch_words, "tokens of a batch").check(in_range(1, 1 << 20));
+  command.add_option("--rounds", o->rounds, "turns").check(in_range(1, 1000));
+  command.add_option("--updates", o->updates, "updates of a turn").check(in_range(1, 100000));
+  command.callback([o, precisions] {
     o->precisions.clear();
     for (const std::string& precision : *precisions)
       o->precisions.push_back(autograd::parse_operands(precision));

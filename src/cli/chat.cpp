@@ -78,7 +78,7 @@ std::string name_of(const std::string& path) {
   return path == "-" ? "standard input" : path;
 }
 
-void add_chat_options(CLI::App& command, ChatOptions& options) {
+void add_chat_options(Command command, ChatOptions& options) {
   command.add_flag("--chat", options.chat,
                    "the prompt is what a user says: the folder's chat template is applied");
   command.add_option("--system", options.system, "with --chat: instructions before all messages");

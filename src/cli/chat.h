@@ -1,12 +1,12 @@
 // Conversations as prompts: what `fovea generate` takes, under the chat template of the model's folder.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 
+#include "cli/options.h"
 #include "fovea/text/chat_template.h"
 
 namespace fovea::cli {
@@ -18,7 +18,7 @@ struct ChatOptions {
 };
 
 /// Adds --chat, --system, --messages, --tools, --template-variables, --template and --show-prompt.
-void add_chat_options(CLI::App& command, ChatOptions& options);
+void add_chat_options(Command command, ChatOptions& options);
 
 class ChatPrompts {
  public:

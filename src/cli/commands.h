@@ -4,37 +4,38 @@
 // Each command registers itself: its options, its help, and a callback.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <string>
+
+#include "cli/options.h"
 
 namespace fovea::cli {
 
-void register_train(CLI::App& app);
-void register_translate(CLI::App& app);
-void register_shortlist(CLI::App& app);
-void register_summarize(CLI::App& app);
-void register_generate(CLI::App& app);
-void register_embed(CLI::App& app);
-void register_classify(CLI::App& app);
-void register_tag(CLI::App& app);
-void register_answer(CLI::App& app);
-void register_fill(CLI::App& app);
-void register_rank(CLI::App& app);
-void register_convert(CLI::App& app);
-void register_show(CLI::App& app);
-void register_tokenize(CLI::App& app);
-void register_score(CLI::App& app);
-void register_corpus(CLI::App& app);
-void register_inspect(CLI::App& app);
-void register_attend(CLI::App& app);
-void register_bench(CLI::App& app);
-void register_demo(CLI::App& app);
-
-/// Accepts finite numbers only: nan and inf would pass any range check.
-CLI::Validator finite();
+void register_train(Command app);
+void register_translate(Command app);
+void register_shortlist(Command app);
+void register_summarize(Command app);
+void register_generate(Command app);
+void register_embed(Command app);
+void register_classify(Command app);
+void register_tag(Command app);
+void register_answer(Command app);
+void register_fill(Command app);
+void register_rank(Command app);
+void register_convert(Command app);
+void register_show(Command app);
+void register_tokenize(Command app);
+void register_score(Command app);
+void register_corpus(Command app);
+void register_inspect(Command app);
+void register_attend(Command app);
+void register_bench(Command app);
+void register_demo(Command app);
 
 /// --weights: the type of packed matrices, f32 or int8.
-void add_weights_option(CLI::App& command, std::string& weights);
+void add_weights_option(Command command, std::string& weights);
+
+/// --cpu-threads.
+void add_threads_option(Command command, int& threads);
 
 /// Whether two paths name the same file, however they are spelt.
 bool same_file(const std::string& a, const std::string& b);

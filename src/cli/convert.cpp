@@ -65,21 +65,19 @@ void run(Options o) {
 
 }  // namespace
 
-void register_convert(CLI::App& app) {
+void register_convert(Command app) {
   auto o = std::make_shared<Options>();
-  CLI::App* command = app.add_subcommand(
+  Command command = app.add_subcommand(
       "convert", "Write a model's folder anew: other types of weights, shards, for other libraries");
-  command->add_option("--model", o->model, "folder of a model, of ours or of transformers")->required();
-  command->add_option("--output", o->output, "folder without weights")->required();
-  static const std::map<std::string, DType> types{
+  command.add_option("--model", o->model, "folder of a model, of ours or of transformers").required();
+  command.add_option("--output", o->output, "folder without weights").required();
+  const std::vector<std::pair<std::string, DType>> types{
       {"f32", DType::f32}, {"bf16", DType::bf16}, {"f16", DType::f16}};
-  command->add_option("--dtype", o->convert.type, "of the weights; default: as they are")
-      ->transform(CLI::CheckedTransformer(types))
-      ->option_text("f32, bf16 or f16");
-  command->add_option("--shard-mb", o->shard_mb, "size of a file of weights at most; more are shards")
-      ->check(CLI::Range(1, 1 << 20))
-      ->capture_default_str();
-  command->callback([o] { run(*o); });
+  command.add_choice("--dtype", o->convert.type, types, "of the weights; default: as they are")
+      .option_text("f32, bf16 or f16");
+  command.add_option("--shard-mb", o->shard_mb, "size of a file of weights at most; more are shards")
+      .check(in_range(1, 1 << 20));
+  command.callback([o] { run(*o); });
 }
 
 }  // namespace fovea::cli

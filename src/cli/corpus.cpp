@@ -65,33 +65,33 @@ void run_manuals(const Options& o) {
 
 }  // namespace
 
-void register_corpus(CLI::App& app) {
-  CLI::App* corpus = app.add_subcommand(
+void register_corpus(Command app) {
+  Command corpus = app.add_subcommand(
       "corpus",
       "Write a parallel corpus, generated or from this machine's gettext catalogues, or a text to continue");
-  corpus->require_subcommand(1);
+  corpus.require_subcommand();
   auto g = std::make_shared<Options>();
-  CLI::App* generated =
-      corpus->add_subcommand("generated", "English-French from a grammar, with gold word alignments");
-  generated->add_option("--output", g->output, "prefix of the files")->required();
-  generated->add_option("--count", g->count, "training pairs")->check(CLI::Range(1, 10000000));
-  generated->add_option("--held-out", g->held_out, "pairs for validation and for test")
-      ->check(CLI::Range(1, 100000));
-  generated->add_option("--min-words", g->min_words)->check(CLI::Range(3, 60));
-  generated->add_option("--max-words", g->max_words)->check(CLI::Range(3, 60));
-  generated->add_option("--seed", g->seed);
-  generated->callback([g] { run_generated(*g); });
+  Command generated =
+      corpus.add_subcommand("generated", "English-French from a grammar, with gold word alignments");
+  generated.add_option("--output", g->output, "prefix of the files").required();
+  generated.add_option("--count", g->count, "training pairs").check(in_range(1, 10000000));
+  generated.add_option("--held-out", g->held_out, "pairs for validation and for test")
+      .check(in_range(1, 100000));
+  generated.add_option("--min-words", g->min_words).check(in_range(3, 60));
+  generated.add_option("--max-words", g->max_words).check(in_range(3, 60));
+  generated.add_option("--seed", g->seed);
+  generated.callback([g] { run_generated(*g); });
   auto c = std::make_shared<Options>();
-  CLI::App* gettext = corpus->add_subcommand("gettext", "The translations of installed programs' messages");
-  gettext->add_option("--output", c->output, "prefix of the files")->required();
-  gettext->add_option("--language", c->language);
-  gettext->callback([c] { run_gettext(*c); });
+  Command gettext = corpus.add_subcommand("gettext", "The translations of installed programs' messages");
+  gettext.add_option("--output", c->output, "prefix of the files").required();
+  gettext.add_option("--language", c->language);
+  gettext.callback([c] { run_gettext(*c); });
   auto m = std::make_shared<Options>();
-  CLI::App* manuals = corpus->add_subcommand(
+  Command manuals = corpus.add_subcommand(
       "manuals", "The licences and manuals installed here, as a text for language models in three parts");
-  manuals->add_option("--output", m->output, "prefix of the files")->required();
-  manuals->add_option("--file", m->file, "this text instead");
-  manuals->callback([m] { run_manuals(*m); });
+  manuals.add_option("--output", m->output, "prefix of the files").required();
+  manuals.add_option("--file", m->file, "this text instead");
+  manuals.callback([m] { run_manuals(*m); });
 }
 
 }  // namespace fovea::cli

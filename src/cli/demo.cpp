@@ -300,16 +300,16 @@ void run(const Options& o) {
 
 }  // namespace
 
-void register_demo(CLI::App& app) {
+void register_demo(Command app) {
   auto o = std::make_shared<Options>();
-  CLI::App* command =
+  Command command =
       app.add_subcommand("demo", "Train three models side by side and show what attention cures");
-  command->add_option("--output", o->output, "folder for models and report");
-  command->add_option("--minutes", o->minutes, "of training a model")->check(CLI::PositiveNumber);
-  command->add_option("--pairs", o->pairs, "of the generated corpus")->check(CLI::Range(100, 1000000));
-  command->add_option("--seed", o->seed);
-  command->add_option("--cpu-threads", o->threads, "0: all")->check(CLI::Range(0, 1024));
-  command->callback([o] { run(*o); });
+  command.add_option("--output", o->output, "folder for models and report");
+  command.add_option("--minutes", o->minutes, "of training a model").check(positive());
+  command.add_option("--pairs", o->pairs, "of the generated corpus").check(in_range(100, 1000000));
+  command.add_option("--seed", o->seed);
+  add_threads_option(command, o->threads);
+  command.callback([o] { run(*o); });
 }
 
 }  // namespace fovea::cli

@@ -168,28 +168,28 @@ void run(const Options& o) {
 
 }  // namespace
 
-void register_embed(CLI::App& app) {
+void register_embed(Command app) {
   auto o = std::make_shared<Options>();
-  CLI::App* command = app.add_subcommand("embed", "Write what a model computes for texts or token ids");
-  command->add_option("--model", o->model, "folder of an encoder or a language model")->required();
-  command->add_option("--input", o->input, "a text a line; needs the folder's tokenizer.json");
-  command->add_option("--ids-file", o->ids, "instead of texts: one sequence of token ids a line");
-  command->add_option("--target-ids-file", o->targets,
-                      "for a translator: what its decoder reads, the id that it starts with included");
+  Command command = app.add_subcommand("embed", "Write what a model computes for texts or token ids");
+  command.add_option("--model", o->model, "folder of an encoder or a language model").required();
+  command.add_option("--input", o->input, "a text a line; needs the folder's tokenizer.json");
+  command.add_option("--ids-file", o->ids, "instead of texts: one sequence of token ids a line");
+  command.add_option("--target-ids-file", o->targets,
+                     "for a translator: what its decoder reads, the id that it starts with included");
   command
-      ->add_option(
+      .add_option(
           "--output", o->output,
           "npy file, [lines, longest line, width], and 0 behind a line; of --sentence, and of the logits of "
           "labels of texts, [lines, width]")
-      ->required();
-  command->add_flag("--hidden", o->hidden, "the last hidden states");
-  command->add_flag("--logits", o->logits, "what the model's head makes of them");
-  command->add_flag("--sentence", o->sentence,
-                    "one vector for each line, as modules.json of a sentence-transformers folder says");
-  command->add_option("--weights", o->weights, "products with weights of f32, bf16 or int8")
-      ->check(CLI::IsMember({"f32", "bf16", "int8"}));
-  command->add_option("--cpu-threads", o->threads, "0: all")->check(CLI::Range(0, 1024));
-  command->callback([o] { run(*o); });
+      .required();
+  command.add_flag("--hidden", o->hidden, "the last hidden states");
+  command.add_flag("--logits", o->logits, "what the model's head makes of them");
+  command.add_flag("--sentence", o->sentence,
+                   "one vector for each line, as modules.json of a sentence-transformers folder says");
+  command.add_option("--weights", o->weights, "products with weights of f32, bf16 or int8")
+      .check(one_of({"f32", "bf16", "int8"}));
+  add_threads_option(command, o->threads);
+  command.callback([o] { run(*o); });
 }
 
 }  // namespace fovea::cli

@@ -107,15 +107,12 @@ void run(const Options& o) {
 
 }  // namespace
 
-void register_fill(CLI::App& app) {
+void register_fill(Command app) {
   auto o = std::make_shared<Options>();
-  CLI::App* command =
-      app.add_subcommand("fill", "Say which words fit in the place of a mask, such as [MASK]");
-  add_text_options(*command, o->head, "texts with the mask token of the model");
-  command->add_option("--top-k", o->top_k, "tokens for each mask, the best first")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
-  command->callback([o] {
+  Command command = app.add_subcommand("fill", "Say which words fit in the place of a mask, such as [MASK]");
+  add_text_options(command, o->head, "texts with the mask token of the model");
+  command.add_option("--top-k", o->top_k, "tokens for each mask, the best first").check(positive());
+  command.callback([o] {
     catch_signals();
     run(*o);
   });

@@ -48,7 +48,7 @@ models::FamilyConfig config_of(const models::ModelFolder& folder, std::initializ
 
 }  // namespace
 
-void add_truncate(CLI::App& command, HeadOptions& options) {
+void add_truncate(Command command, HeadOptions& options) {
   options.has_truncate = true;
   command.add_flag("--truncate", options.truncate,
                    "cut texts that are too long, which are refused otherwise");

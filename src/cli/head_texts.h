@@ -18,7 +18,7 @@ struct HeadOptions : TextOptions {
 };
 
 /// Adds --truncate.
-void add_truncate(CLI::App& command, HeadOptions& options);
+void add_truncate(Command command, HeadOptions& options);
 
 /// The model of a folder with one of `heads`, and its tokenizer.
 class HeadModel {

@@ -310,42 +310,41 @@ void run(const Options& o) {
 
 }  // namespace
 
-void register_inspect(CLI::App& app) {
+void register_inspect(Command app) {
   auto o = std::make_shared<Options>();
-  CLI::App* command = app.add_subcommand("inspect",
-                                         "Write every layer's and head's attention matrix as a page and a "
-                                         "picture, and the words joined by arcs");
-  command->add_option("--model", o->model, "folder of a model, of ours or of transformers")->required();
-  command->add_option("--source", o->source, "the sentence to read");
-  command->add_option("--target", o->target, "the sentence to write; default: the model's own translation");
-  command->add_option("--source-ids", o->source_ids,
-                      "token ids to read, such as '5 6 7', without a tokenizer");
-  command->add_option("--target-ids", o->target_ids,
-                      "of another library's translator: token ids to write, the last one included");
-  command->add_option("--over", o->over, "what a row and a column are; tokens of a word may be joined")
-      ->check(CLI::IsMember({"tokens", "words"}));
-  command->add_flag("--json", o->json, "print all weights as one JSON object");
-  command->add_option("--html", o->html, "one self-contained page");
-  command->add_option("--picture,--png", o->picture, "all matrices: FILE.png, FILE.svg or FILE.pdf");
-  command->add_option("--graph", o->graph, "words joined by arcs: FILE.png, FILE.svg or FILE.pdf");
-  command->add_flag("--show", o->show, "the words joined by strokes, and their weights, in the terminal");
+  Command command = app.add_subcommand("inspect",
+                                       "Write every layer's and head's attention matrix as a page and a "
+                                       "picture, and the words joined by arcs");
+  command.add_option("--model", o->model, "folder of a model, of ours or of transformers").required();
+  command.add_option("--source", o->source, "the sentence to read");
+  command.add_option("--target", o->target, "the sentence to write; default: the model's own translation");
+  command.add_option("--source-ids", o->source_ids,
+                     "token ids to read, such as '5 6 7', without a tokenizer");
+  command.add_option("--target-ids", o->target_ids,
+                     "of another library's translator: token ids to write, the last one included");
+  command.add_option("--over", o->over, "what a row and a column are; tokens of a word may be joined")
+      .check(one_of({"tokens", "words"}));
+  command.add_flag("--json", o->json, "print all weights as one JSON object");
+  command.add_option("--html", o->html, "one self-contained page");
+  command.add_option("--picture,--png", o->picture, "all matrices: FILE.png, FILE.svg or FILE.pdf");
+  command.add_option("--graph", o->graph, "words joined by arcs: FILE.png, FILE.svg or FILE.pdf");
+  command.add_flag("--show", o->show, "the words joined by strokes, and their weights, in the terminal");
   command
-      ->add_option("--word", o->words, "of --graph and --show: a word picked out; may be given several times")
-      ->allow_extra_args(false);
+      .add_option("--word", o->words, "of --graph and --show: a word picked out; may be given several times")
+      .one_argument_each();
   command
-      ->add_option(
+      .add_option(
           "--map", o->maps,
           "of --graph and --show: the beginning of a map's name, such as 'decoder.cross' or 'encoder.self "
           "layer 1'; default: the encoder's last; may be given several times")
-      ->allow_extra_args(false);
+      .one_argument_each();
   command
-      ->add_option("--heads", o->heads,
-                   "of --graph and --show: the heads whose arcs are drawn, 1,3; default: all")
-      ->delimiter(',')
-      ->check(CLI::Range(1, 1024));
-  command->add_option("--theme", o->theme, "of --picture and --graph")
-      ->check(CLI::IsMember({"light", "dark"}));
-  command->callback([o] { run(*o); });
+      .add_option("--heads", o->heads,
+                  "of --graph and --show: the heads whose arcs are drawn, 1,3; default: all")
+      .delimiter(',')
+      .check(in_range(1, 1024));
+  command.add_option("--theme", o->theme, "of --picture and --graph").check(one_of({"light", "dark"}));
+  command.callback([o] { run(*o); });
 }
 
 }  // namespace fovea::cli

@@ -2,22 +2,17 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
 #include <filesystem>
-#include <iostream>
-#include <numeric>
-#include <sstream>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "cli/commands.h"
 #include "cli/profiled_run.h"
-#include "cli/texts.h"
-#include "core/excerpt.h"
 
 namespace fovea::cli {
 namespace {
@@ -37,65 +32,18 @@ std::atomic<int> caught{0};
   std::_Exit(128 + signal);
 }
 
-std::size_t edit_distance(const std::string& a, const std::string& b) {
-  std::vector<std::size_t> row(b.size() + 1);
-  std::iota(row.begin(), row.end(), std::size_t{0});
-  for (std::size_t i = 0; i < a.size(); ++i) {
-    std::size_t diagonal = row[0];
-    row[0] = i + 1;
-    for (std::size_t j = 0; j < b.size(); ++j) {
-      const std::size_t changed = diagonal + (a[i] == b[j] ? 0 : 1);
-      diagonal = row[j + 1];
-      row[j + 1] = std::min({changed, row[j] + 1, diagonal + 1});
-    }
-  }
-  return row.back();
-}
-
-// The command that was asked for, as deep as it was understood.
-const CLI::App& innermost(const CLI::App& app) {
-  const std::vector<CLI::App*> chosen = app.get_subcommands();
-  return chosen.empty() ? app : innermost(*chosen.front());
-}
-
 }  // namespace
 
-// The option or command nearest to each word that was not understood, if one is near.
-static void suggest(const CLI::App& app) {
-  const CLI::App& command = innermost(app);
-  std::vector<std::string> names;
-  for (const CLI::Option* option : command.get_options()) {
-    for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
-  }
-  for (const CLI::App* below : command.get_subcommands([](const CLI::App*) { return true; }))
-    names.push_back(below->get_name());
-  for (const std::string& word : app.remaining(true)) {
-    const std::string bare = word.substr(0, word.find('='));
-    const auto near = std::min_element(names.begin(), names.end(), [&](const auto& a, const auto& b) {
-      return edit_distance(a, bare) < edit_distance(b, bare);
-    });
-    if (near != names.end() && edit_distance(*near, bare) <= 1 + bare.size() / 4)
-      std::fprintf(stderr, "'%s': did you mean %s?\n", fovea::excerpt(bare).c_str(), near->c_str());
-  }
-}
-
-void add_weights_option(CLI::App& command, std::string& weights) {
+void add_weights_option(Command command, std::string& weights) {
   command
       .add_option("--weights", weights,
                   "numbers of the matrices; int8: a quarter of the bytes to read, bf16: half; both with "
                   "coarser products")
-      ->check(CLI::IsMember({"f32", "int8", "bf16"}));
+      .check(one_of({"f32", "int8", "bf16"}));
 }
 
-CLI::Validator finite() {
-  return CLI::Validator(
-      [](std::string& text) {
-        char* end = nullptr;
-        const double value = std::strtod(text.c_str(), &end);
-        return end != text.c_str() && !std::isfinite(value) ? "Value " + text + " is no finite number"
-                                                            : std::string();
-      },
-      "");
+void add_threads_option(Command command, int& threads) {
+  command.add_option("--cpu-threads", threads, "0: all").check(in_range(0, 1024));
 }
 
 bool same_file(const std::string& a, const std::string& b) {
@@ -141,10 +89,10 @@ void catch_signals() {
 }  // namespace fovea::cli
 
 int main(int argc, char** argv) {
-  CLI::App app{"fovea: train, run and look inside attention models; run the attention engine on NumPy files"};
-  app.set_version_flag("--version", "fovea " FOVEA_VERSION);
-  app.require_subcommand(1);
-  app.option_defaults()->always_capture_default();
+  fovea::cli::CommandLine command_line(
+      "fovea: train, run and look inside attention models; run the attention engine on NumPy files",
+      "fovea " FOVEA_VERSION);
+  const fovea::cli::Command app = command_line.command();
   fovea::cli::register_train(app);
   fovea::cli::register_translate(app);
   fovea::cli::register_shortlist(app);
@@ -169,10 +117,8 @@ int main(int argc, char** argv) {
   profiled.add_to(app, {"train", "translate", "summarize", "generate", "embed", "classify", "tag", "answer",
                         "fill", "rank"});
   try {
-    const std::vector<std::string> arguments = fovea::cli::marked_arguments(app, {argv, argv + argc});
-    std::vector<const char*> words;
-    for (const std::string& argument : arguments) words.push_back(argument.c_str());
-    app.parse(static_cast<int>(words.size()), words.data());
+    const std::optional<int> status = command_line.run({argv, argv + argc});
+    if (status) return *status == 0 ? fovea::cli::end_of_output() : *status;
     profiled.finish();
     return fovea::cli::end_of_output();
   } catch (const fovea::cli::Stopped& stopped) {
@@ -183,14 +129,6 @@ int main(int argc, char** argv) {
       std::fprintf(stderr, "fovea: %s\n", error.what());
     }
     return 128 + fovea::cli::caught;
-  } catch (const CLI::ParseError& error) {
-    // The message repeats the value, and an argument may be of any length.
-    std::ostringstream message;
-    const int code = app.exit(error, std::cout, message);
-    if (code == 0) return fovea::cli::end_of_output();  // --help, --version
-    std::fprintf(stderr, "%s", fovea::excerpt_words(message.str(), 200).c_str());
-    fovea::cli::suggest(app);
-    return 2;
   } catch (const std::bad_alloc&) {
     std::fprintf(stderr, "fovea: memory ran out\n");
   } catch (const std::exception& error) {

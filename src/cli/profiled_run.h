@@ -1,11 +1,11 @@
 // `--profile FILE`: where the time of a command goes.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <initializer_list>
 #include <optional>
 #include <string>
 
+#include "cli/options.h"
 #include "fovea/core/profile.h"
 
 namespace fovea::cli {
@@ -15,7 +15,7 @@ class ProfiledRun {
  public:
   /// Adds the option to the commands of these names, which must be registered already. `app` and this object
   /// must live until `finish`.
-  void add_to(CLI::App& app, std::initializer_list<const char*> commands);
+  void add_to(Command app, std::initializer_list<const char*> commands);
   /// After the command, or when it was stopped: prints the shares of the parts to standard error and writes
   /// the trace. Throws FileError. Does nothing without the option, and the second time.
   void finish();

@@ -52,13 +52,13 @@ void run(const Options& o) {
 
 }  // namespace
 
-void register_rank(CLI::App& app) {
+void register_rank(Command app) {
   auto o = std::make_shared<Options>();
-  CLI::App* command = app.add_subcommand("rank", "Sort passages by how well they answer a query");
-  add_text_options(*command, o->head, "passages, which are cut where they are too long");
-  command->add_option("--query", o->query, "what is sought")->required();
-  command->add_option("--top-k", o->top_k, "passages that are printed; 0: all")->capture_default_str();
-  command->callback([o] {
+  Command command = app.add_subcommand("rank", "Sort passages by how well they answer a query");
+  add_text_options(command, o->head, "passages, which are cut where they are too long");
+  command.add_option("--query", o->query, "what is sought").required();
+  command.add_option("--top-k", o->top_k, "passages that are printed; 0: all");
+  command.callback([o] {
     catch_signals();
     run(*o);
   });

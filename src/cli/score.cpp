@@ -47,23 +47,23 @@ void run_alignment(const AlignmentFiles& o) {
 
 }  // namespace
 
-void register_score(CLI::App& app) {
-  CLI::App* score = app.add_subcommand("score", "Score texts, translations or alignments");
-  score->require_subcommand(1);
+void register_score(Command app) {
+  Command score = app.add_subcommand("score", "Score texts, translations or alignments");
+  score.require_subcommand();
   auto b = std::make_shared<Bleu>();
-  CLI::App* bleu = score->add_subcommand("bleu", "BLEU as sacreBLEU computes it");
-  bleu->add_option("--reference", b->reference)->required();
-  bleu->add_option("--hypothesis", b->hypothesis)->required();
-  bleu->add_option("--tokenize", b->tokenize)->check(CLI::IsMember({"13a", "none"}));
-  bleu->add_flag("--lowercase", b->lowercase);
-  bleu->callback([b] { run_bleu(*b); });
+  Command bleu = score.add_subcommand("bleu", "BLEU as sacreBLEU computes it");
+  bleu.add_option("--reference", b->reference).required();
+  bleu.add_option("--hypothesis", b->hypothesis).required();
+  bleu.add_option("--tokenize", b->tokenize).check(one_of({"13a", "none"}));
+  bleu.add_flag("--lowercase", b->lowercase);
+  bleu.callback([b] { run_bleu(*b); });
   auto a = std::make_shared<AlignmentFiles>();
-  CLI::App* alignment =
-      score->add_subcommand("alignment", "Alignment error rate (Och and Ney 2003), Pharaoh files");
-  alignment->add_option("--gold", a->gold)->required();
-  alignment->add_option("--hypothesis", a->hypothesis)->required();
-  alignment->callback([a] { run_alignment(*a); });
-  register_score_text(*score);
+  Command alignment =
+      score.add_subcommand("alignment", "Alignment error rate (Och and Ney 2003), Pharaoh files");
+  alignment.add_option("--gold", a->gold).required();
+  alignment.add_option("--hypothesis", a->hypothesis).required();
+  alignment.callback([a] { run_alignment(*a); });
+  register_score_text(score);
 }
 
 }  // namespace fovea::cli

@@ -128,18 +128,17 @@ void run(const Options& o) {
 
 }  // namespace
 
-void register_score_text(CLI::App& score) {
+void register_score_text(Command score) {
   auto o = std::make_shared<Options>();
-  CLI::App* command = score.add_subcommand(
+  Command command = score.add_subcommand(
       "text", "How probable a language model finds texts: log-probability in nats, tokens, perplexity");
-  add_text_options(*command, o->text, "texts to score");
+  add_text_options(command, o->text, "texts to score");
   command
-      ->add_option(
-          "--window", o->window,
-          "of --input, which is then one text of any length: it is read in windows of so many tokens")
-      ->check(CLI::Range(1, 1 << 20));
-  command->add_option("--ids-file", o->ids, "instead of texts: one sequence of token ids a line");
-  command->callback([o] {
+      .add_option("--window", o->window,
+                  "of --input, which is then one text of any length: it is read in windows of so many tokens")
+      .check(in_range(1, 1 << 20));
+  command.add_option("--ids-file", o->ids, "instead of texts: one sequence of token ids a line");
+  command.callback([o] {
     catch_signals();
     run(*o);
   });

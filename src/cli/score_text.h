@@ -1,10 +1,10 @@
 #pragma once
 
-#include <CLI/CLI.hpp>
+#include "cli/options.h"
 
 namespace fovea::cli {
 
 /// Adds `fovea score text` to `fovea score`.
-void register_score_text(CLI::App& score);
+void register_score_text(Command score);
 
 }  // namespace fovea::cli

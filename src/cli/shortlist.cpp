@@ -51,28 +51,28 @@ void run(const Options& o) {
 
 }  // namespace
 
-void register_shortlist(CLI::App& app) {
+void register_shortlist(Command app) {
   auto o = std::make_shared<Options>();
-  CLI::App* command = app.add_subcommand(
+  Command command = app.add_subcommand(
       "shortlist", "Learn which target pieces a source piece has, for translate --shortlist");
-  command->add_option("--model", o->model, "folder that train wrote; gets shortlist.bin")->required();
-  command->add_option("--train-source", o->source, "one sentence a line");
-  command->add_option("--train-target", o->target, "its translations");
-  command->add_option("--train-tsv", o->tsv, "source and target in columns");
-  command->add_option("--corpus", o->corpus, "files, or the generated corpus of fovea train")
-      ->check(CLI::IsMember({"files", "generated"}));
-  command->add_option("--corpus-size", o->corpus_size, "pairs of the generated corpus")
-      ->check(CLI::Range(1, 100000000));
-  command->add_option("--seed", o->seed, "of the generated corpus");
-  command->add_option("--translations", o->translations, "of a source piece, at most")
-      ->check(CLI::Range(0, 1 << 22));
-  command->add_option("--always", o->always, "the most frequent target pieces, which every source has")
-      ->check(CLI::Range(0, 1 << 22));
-  command->add_option("--max-length", o->max_length, "longer pairs are left out, in pieces")
-      ->check(CLI::Range(1, 100000));
-  command->add_option("--iterations", o->iterations, "of expectation maximisation (IBM Model 1)")
-      ->check(CLI::Range(0, 1000));
-  command->callback([o] { run(*o); });
+  command.add_option("--model", o->model, "folder that train wrote; gets shortlist.bin").required();
+  command.add_option("--train-source", o->source, "one sentence a line");
+  command.add_option("--train-target", o->target, "its translations");
+  command.add_option("--train-tsv", o->tsv, "source and target in columns");
+  command.add_option("--corpus", o->corpus, "files, or the generated corpus of fovea train")
+      .check(one_of({"files", "generated"}));
+  command.add_option("--corpus-size", o->corpus_size, "pairs of the generated corpus")
+      .check(in_range(1, 100000000));
+  command.add_option("--seed", o->seed, "of the generated corpus");
+  command.add_option("--translations", o->translations, "of a source piece, at most")
+      .check(in_range(0, 1 << 22));
+  command.add_option("--always", o->always, "the most frequent target pieces, which every source has")
+      .check(in_range(0, 1 << 22));
+  command.add_option("--max-length", o->max_length, "longer pairs are left out, in pieces")
+      .check(in_range(1, 100000));
+  command.add_option("--iterations", o->iterations, "of expectation maximisation (IBM Model 1)")
+      .check(in_range(0, 1000));
+  command.callback([o] { run(*o); });
 }
 
 }  // namespace fovea::cli

@@ -213,13 +213,13 @@ void run(const Options& o) {
 
 }  // namespace
 
-void register_show(CLI::App& app) {
+void register_show(Command app) {
   auto o = std::make_shared<Options>();
-  CLI::App* command =
+  Command command =
       app.add_subcommand("show", "Say what the folder of a model is, and whether it can be run");
-  command->add_option("folder", o->folder, "folder with config.json and weights")->required();
-  command->add_flag("--json", o->json, "the parsed specification and all else as JSON");
-  command->callback([o] { run(*o); });
+  command.add_option("folder", o->folder, "folder with config.json and weights").required();
+  command.add_flag("--json", o->json, "the parsed specification and all else as JSON");
+  command.callback([o] { run(*o); });
 }
 
 }  // namespace fovea::cli

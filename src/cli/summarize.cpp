@@ -40,43 +40,43 @@ void run(const Options& o) {
 
 }  // namespace
 
-void register_summarize(CLI::App& app) {
+void register_summarize(Command app) {
   auto o = std::make_shared<Options>();
-  CLI::App* command =
+  Command command =
       app.add_subcommand("summarize", "Write shorter texts: with T5, BART, mBART and Marian of transformers");
   train::FamilyTranslatorOptions& family = o->family;
   family.batch = 8;  // texts are longer than sentences
-  add_text_options(*command, o->text, "texts to shorten");
-  command->add_flag("--truncate", o->truncate, "cut texts that are too long, which are refused otherwise");
-  command->add_option("--task", family.task,
-                      "of config.json's task_specific_params; default: summarization, where it is there");
-  command->add_option("--prefix", family.prefix, "what stands before each text; default: that of the task");
+  add_text_options(command, o->text, "texts to shorten");
+  command.add_flag("--truncate", o->truncate, "cut texts that are too long, which are refused otherwise");
+  command.add_option("--task", family.task,
+                     "of config.json's task_specific_params; default: summarization, where it is there");
+  command.add_option("--prefix", family.prefix, "what stands before each text; default: that of the task");
   command
-      ->add_option("--beam-size", family.beams,
-                   "1: greedy; default: num_beams of the folder, 1 if it has none")
-      ->check(CLI::Range(1, 1000));
-  command->add_option("--length-penalty", family.length_penalty, "a score is log p / length^penalty")
-      ->check(finite());
-  command->add_option("--max-new-tokens", family.max_new, "tokens to write at most")
-      ->check(CLI::Range(1, 1 << 20));
-  command->add_option("--min-new-tokens", family.min_new, "tokens to write at least")
-      ->check(CLI::Range(0, 1 << 20));
+      .add_option("--beam-size", family.beams,
+                  "1: greedy; default: num_beams of the folder, 1 if it has none")
+      .check(in_range(1, 1000));
+  command.add_option("--length-penalty", family.length_penalty, "a score is log p / length^penalty")
+      .check(finite());
+  command.add_option("--max-new-tokens", family.max_new, "tokens to write at most")
+      .check(in_range(1, 1 << 20));
+  command.add_option("--min-new-tokens", family.min_new, "tokens to write at least")
+      .check(in_range(0, 1 << 20));
   command
-      ->add_option("--no-repeat-ngram-size", family.no_repeat_ngram,
-                   "so many tokens in a row stand only once; 0: off")
-      ->check(CLI::Range(0, 1 << 20));
+      .add_option("--no-repeat-ngram-size", family.no_repeat_ngram,
+                  "so many tokens in a row stand only once; 0: off")
+      .check(in_range(0, 1 << 20));
   command
-      ->add_option("--temperature", family.temperature,
-                   "draw at this temperature; 0: the best texts; default: that of the folder if it has "
-                   "do_sample, or 0")
-      ->check(finite())
-      ->check(CLI::NonNegativeNumber);
-  command->add_option("--seed", family.seed, "of the draws");
-  command->add_option("--n-best", family.n_best, "summaries of each text, as 'number ||| text ||| score'")
-      ->check(CLI::Range(1, 1000));
-  command->add_option("--mini-batch", family.batch, "texts at once")->check(CLI::Range(1, 100000));
-  add_weights_option(*command, o->weights);
-  command->callback([o] {
+      .add_option("--temperature", family.temperature,
+                  "draw at this temperature; 0: the best texts; default: that of the folder if it has "
+                  "do_sample, or 0")
+      .check(finite())
+      .check(non_negative());
+  command.add_option("--seed", family.seed, "of the draws");
+  command.add_option("--n-best", family.n_best, "summaries of each text, as 'number ||| text ||| score'")
+      .check(in_range(1, 1000));
+  command.add_option("--mini-batch", family.batch, "texts at once").check(in_range(1, 100000));
+  add_weights_option(command, o->weights);
+  command.callback([o] {
     catch_signals();
     nn::use_threads(o->text.threads);
     run(*o);

@@ -74,24 +74,22 @@ void run(const Options& o) {
 
 }  // namespace
 
-void register_tag(CLI::App& app) {
+void register_tag(Command app) {
   auto o = std::make_shared<Options>();
-  CLI::App* command = app.add_subcommand("tag", "Find names and other labelled words in texts");
-  add_text_options(*command, o->head, "texts to tag");
-  add_truncate(*command, o->head);
-  static const std::map<std::string, TagJoin> joins{{"none", TagJoin::none},
-                                                    {"simple", TagJoin::simple},
-                                                    {"first", TagJoin::first},
-                                                    {"average", TagJoin::average},
-                                                    {"max", TagJoin::max}};
+  Command command = app.add_subcommand("tag", "Find names and other labelled words in texts");
+  add_text_options(command, o->head, "texts to tag");
+  add_truncate(command, o->head);
+  const std::vector<std::pair<std::string, TagJoin>> joins{{"none", TagJoin::none},
+                                                           {"simple", TagJoin::simple},
+                                                           {"first", TagJoin::first},
+                                                           {"average", TagJoin::average},
+                                                           {"max", TagJoin::max}};
   command
-      ->add_option("--aggregation", o->join,
-                   "which label a word of several tokens has: of its first one, of their average, or of the "
-                   "surest one; simple and none join no words")
-      ->transform(CLI::CheckedTransformer(joins))
-      ->option_text("none, simple, first, average or max")
-      ->capture_default_str();
-  command->callback([o] {
+      .add_choice("--aggregation", o->join, joins,
+                  "which label a word of several tokens has: of its first one, of their average, or of the "
+                  "surest one; simple and none join no words")
+      .option_text("none, simple, first, average or max");
+  command.callback([o] {
     catch_signals();
     run(*o);
   });

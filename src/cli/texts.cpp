@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cstdio>
 #include <nlohmann/json.hpp>
-#include <set>
 
 #include "cli/commands.h"
 #include "fovea/core/error.h"
@@ -13,47 +12,13 @@
 
 namespace fovea::cli {
 
-namespace {
-
-constexpr char kMark = '\x01';
-
-std::set<const CLI::App*>& text_commands() {
-  static std::set<const CLI::App*> commands;
-  return commands;
-}
-
-}  // namespace
-
-std::vector<std::string> marked_arguments(CLI::App& app, std::vector<std::string> arguments) {
-  CLI::App* command = &app;
-  auto argument = arguments.begin();
-  for (; argument != arguments.end() && !text_commands().contains(command); ++argument) {
-    const auto named = [&](const CLI::App* below) { return below->get_name() == *argument; };
-    const std::vector<CLI::App*> found = command->get_subcommands(named);
-    if (!found.empty()) command = found.front();
-  }
-  if (!text_commands().contains(command)) return arguments;
-  const CLI::Validator unmark(
-      [](std::string& text) {
-        if (text.starts_with(kMark)) text.erase(0, 1);
-        return std::string();
-      },
-      "");
-  for (CLI::Option* option : command->get_options()) option->transform(unmark);
-  for (; argument != arguments.end(); ++argument) {
-    if (argument->starts_with(kMark) || (argument->starts_with('[') && argument->ends_with(']')))
-      argument->insert(0, 1, kMark);
-  }
-  return arguments;
-}
-
-void add_text_options(CLI::App& command, TextOptions& options, const std::string& texts) {
-  text_commands().insert(&command);
-  command.add_option("--model", options.model, "folder of the model, with its tokenizer.json")->required();
+void add_text_options(Command command, TextOptions& options, const std::string& texts) {
+  command.take_brackets_for_text();
+  command.add_option("--model", options.model, "folder of the model, with its tokenizer.json").required();
   command.add_option("text", options.texts, texts + "; without any, standard input has one a line");
   command.add_option("--input", options.input, "file with one a line, instead of arguments");
   command.add_flag("--json", options.json, "a JSON object for each, on a line");
-  command.add_option("--cpu-threads", options.threads, "0: all")->check(CLI::Range(0, 1024));
+  add_threads_option(command, options.threads);
 }
 
 std::vector<std::string> texts_of(const TextOptions& options, const std::string& command) {

@@ -1,10 +1,11 @@
 // What the commands that read texts have in common: options, the texts, and lines of JSON.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
+
+#include "cli/options.h"
 
 namespace fovea::cli {
 
@@ -16,12 +17,7 @@ struct TextOptions {
 };
 
 /// Adds --model, --input, the texts as arguments, --json and --cpu-threads. `texts` says what a text is.
-void add_text_options(CLI::App& command, TextOptions& options, const std::string& texts);
-
-/// The arguments of `fovea`, as CLI11 shall read them: it takes one between brackets, such as "[MASK] or
-/// [MASK]", for a list. Those of a command with add_text_options are marked, and their options take the mark
-/// off. Call it once, behind all registrations.
-std::vector<std::string> marked_arguments(CLI::App& app, std::vector<std::string> arguments);
+void add_text_options(Command command, TextOptions& options, const std::string& texts);
 
 /// The texts of the arguments, or the lines of --input, or those of standard input. Throws InvalidArgument
 /// for both of the first.

@@ -190,23 +190,23 @@ void run(const Options& o) {
 
 }  // namespace
 
-void register_tokenize(CLI::App& app) {
+void register_tokenize(Command app) {
   auto o = std::make_shared<Options>();
-  CLI::App* command = app.add_subcommand("tokenize", "Write the token ids of texts, or the texts of ids");
-  command->add_option("--model", o->model, "folder with a tokenizer, or a tokenizer.json")->required();
-  CLI::Option* input = command->add_option("--input", o->input, "a text a line, or with --decode ids");
-  command->add_option("--output", o->output, "default standard output");
-  command->add_flag("--json", o->json,
-                    "read each line as a JSON string, or an array of two for a pair; write ids, tokens and "
-                    "the bytes they stand for");
-  command->add_flag("--pieces", o->pieces, "the spelling of each token instead of its id");
-  command->add_flag("--plain", o->plain, "without the ids that the template adds, such as [CLS]");
-  command->add_flag("--limits", o->limits, "apply the file's truncation and padding");
-  command->add_flag("--decode", o->decode, "read ids and write texts");
-  command->add_flag("--keep-special", o->keep, "with --decode: also the special tokens");
-  command->add_option("--write", o->write, "read no text, and write the tokenizer.json to this file");
-  command->callback([o, input] {
-    o->input_given = input->count() > 0;
+  Command command = app.add_subcommand("tokenize", "Write the token ids of texts, or the texts of ids");
+  command.add_option("--model", o->model, "folder with a tokenizer, or a tokenizer.json").required();
+  Option input = command.add_option("--input", o->input, "a text a line, or with --decode ids");
+  command.add_option("--output", o->output, "default standard output");
+  command.add_flag("--json", o->json,
+                   "read each line as a JSON string, or an array of two for a pair; write ids, tokens and "
+                   "the bytes they stand for");
+  command.add_flag("--pieces", o->pieces, "the spelling of each token instead of its id");
+  command.add_flag("--plain", o->plain, "without the ids that the template adds, such as [CLS]");
+  command.add_flag("--limits", o->limits, "apply the file's truncation and padding");
+  command.add_flag("--decode", o->decode, "read ids and write texts");
+  command.add_flag("--keep-special", o->keep, "with --decode: also the special tokens");
+  command.add_option("--write", o->write, "read no text, and write the tokenizer.json to this file");
+  command.callback([o, input] {
+    o->input_given = input.given();
     run(*o);
   });
 }

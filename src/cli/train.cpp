@@ -182,10 +182,10 @@ void refuse_positions_of_attention(const Options& o) {
 }
 
 // Refuses options that this training would ignore.
-void refuse_unused(const CLI::App& command, const Options& o) {
+void refuse_unused(Command command, const Options& o) {
   const auto refuse = [&](const std::string& reason, std::initializer_list<const char*> options) {
     for (const char* option : options) {
-      if (command.get_option(option)->count() > 0)
+      if (command.given(option))
         throw InvalidArgument("fovea train", option,
                               "no value, because the option has no effect with " + reason, "a value");
     }
@@ -294,14 +294,14 @@ std::vector<models::LayerMixer> encoder_mixers_of(const TrainCommand& o) {
                                 : mixers_of(o);
 }
 
-void register_train(CLI::App& app) {
+void register_train(Command app) {
   auto o = std::make_shared<Options>();
-  CLI::App* command = app.add_subcommand("train", "Train a translator on parallel text, or a language model");
-  command->add_option("--model", o->model, "rnn or transformer, which translate, or language")
-      ->check(CLI::IsMember({"rnn", "transformer", "language"}));
-  command->add_option("--train-text", o->train_text, "of a language model: a text");
-  command->add_option("--valid-text", o->valid_text, "of a language model: another text, for validation");
-  command->add_option(
+  Command command = app.add_subcommand("train", "Train a translator on parallel text, or a language model");
+  command.add_option("--model", o->model, "rnn or transformer, which translate, or language")
+      .check(one_of({"rnn", "transformer", "language"}));
+  command.add_option("--train-text", o->train_text, "of a language model: a text");
+  command.add_option("--valid-text", o->valid_text, "of a language model: another text, for validation");
+  command.add_option(
       "--mixers,--mixer", o->mixers,
       "of a language model or a Transformer: what mixes the rows of each layer, attention, linear, "
       "retention, gla, gated_delta, mamba2, mamba, rwkv7, performer, pooled, linformer or merging. A list "
@@ -309,107 +309,100 @@ void register_train(CLI::App& app) {
       "gated_delta*3,attention "
       "is repeated. The last three do not stand in an encoder. In an encoder a recurrence reads from both "
       "sides");
-  command->add_option("--encoder-mixers", o->encoder_mixers,
-                      "of a Transformer's encoder; default: those of --mixers");
-  command->add_option("--window", o->window, "of a language model: tokens that it reads at once")
-      ->check(CLI::Range(1, 1 << 20));
+  command.add_option("--encoder-mixers", o->encoder_mixers,
+                     "of a Transformer's encoder; default: those of --mixers");
+  command.add_option("--window", o->window, "of a language model: tokens that it reads at once")
+      .check(in_range(1, 1 << 20));
   command
-      ->add_option("--longest", o->longest,
-                   "of a language model with attention or retention: tokens that a text may have")
-      ->check(CLI::Range(1, 1 << 20));
-  command->add_option("--batch", o->batch, "of a language model: windows of an update")
-      ->check(CLI::Range(1, 1 << 20));
-  command->add_option("--output", o->output, "folder for model, vocabulary and checkpoints")->required();
-  command->add_option("--train-source", o->train_source, "one sentence a line");
-  command->add_option("--train-target", o->train_target, "its translations, line by line");
-  command->add_option("--train-tsv", o->train_tsv, "source TAB target");
-  command->add_option("--valid-source", o->valid_source, "for validation");
-  command->add_option("--valid-target", o->valid_target, "for validation");
-  command->add_option("--valid-tsv", o->valid_tsv, "for validation");
+      .add_option("--longest", o->longest,
+                  "of a language model with attention or retention: tokens that a text may have")
+      .check(in_range(1, 1 << 20));
+  command.add_option("--batch", o->batch, "of a language model: windows of an update")
+      .check(in_range(1, 1 << 20));
+  command.add_option("--output", o->output, "folder for model, vocabulary and checkpoints").required();
+  command.add_option("--train-source", o->train_source, "one sentence a line");
+  command.add_option("--train-target", o->train_target, "its translations, line by line");
+  command.add_option("--train-tsv", o->train_tsv, "source TAB target");
+  command.add_option("--valid-source", o->valid_source, "for validation");
+  command.add_option("--valid-target", o->valid_target, "for validation");
+  command.add_option("--valid-tsv", o->valid_tsv, "for validation");
   command
-      ->add_option("--corpus", o->corpus,
-                   "instead of files: the built-in generator, or this machine's gettext catalogues")
-      ->check(CLI::IsMember({"generated", "gettext"}));
-  command->add_option("--corpus-size", o->corpus_size, "pairs to generate")->check(CLI::PositiveNumber);
-  command->add_option("--language", o->language, "of the gettext catalogues");
-  command->add_option("--bad-lines", o->bad_lines, "refuse, or skip and count")
-      ->check(CLI::IsMember({"refuse", "skip"}));
+      .add_option("--corpus", o->corpus,
+                  "instead of files: the built-in generator, or this machine's gettext catalogues")
+      .check(one_of({"generated", "gettext"}));
+  command.add_option("--corpus-size", o->corpus_size, "pairs to generate").check(positive());
+  command.add_option("--language", o->language, "of the gettext catalogues");
+  command.add_option("--bad-lines", o->bad_lines, "refuse, or skip and count")
+      .check(one_of({"refuse", "skip"}));
   command
-      ->add_option(
+      .add_option(
           "--tokenizer", o->tokenizer,
           "bpe (trained here, joint), characters, or whitespace (already split; '@@ ' joined on output)")
-      ->check(CLI::IsMember({"bpe", "characters", "whitespace"}));
-  command->add_option("--vocab-size", o->vocabulary, "pieces at most")->check(CLI::Range(100, 1000000));
-  command->add_option("--max-length", o->max_length, "pieces of a training sentence")
-      ->check(CLI::PositiveNumber);
-  command->add_option("--attention", o->attention, "of an RNN")
-      ->check(CLI::IsMember({"none", "additive", "dot", "scaled-dot", "general", "low-rank"}));
-  command->add_option("--query", o->query, "of an RNN: the state before or after the step")
-      ->check(CLI::IsMember({"before", "after"}));
-  command->add_option("--values", o->values, "of an RNN: encoder states or their projection")
-      ->check(CLI::IsMember({"states", "projection"}));
-  command->add_option("--cell", o->cell, "of an RNN")->check(CLI::IsMember({"rnn", "gru", "lstm"}));
-  command->add_option("--dim-emb", o->embedding, "of an RNN")->check(CLI::Range(1, 65536));
-  command->add_option("--dim-rnn", o->hidden, "of an RNN, each direction")->check(CLI::Range(1, 65536));
-  command->add_option("--dim", o->dim, "of a Transformer")->check(CLI::Range(2, 65536));
-  command->add_option("--dim-ffn", o->feed_forward, "of a Transformer")->check(CLI::Range(1, 65536));
-  command->add_option("--heads", o->heads, "of a Transformer")->check(CLI::Range(1, 1024));
-  command->add_option("--layers", o->layers, "of a Transformer, each side")->check(CLI::Range(1, 1000));
-  command->add_option("--norm", o->norm, "of a Transformer")->check(CLI::IsMember({"pre", "post"}));
+      .check(one_of({"bpe", "characters", "whitespace"}));
+  command.add_option("--vocab-size", o->vocabulary, "pieces at most").check(in_range(100, 1000000));
+  command.add_option("--max-length", o->max_length, "pieces of a training sentence").check(positive());
+  command.add_option("--attention", o->attention, "of an RNN")
+      .check(one_of({"none", "additive", "dot", "scaled-dot", "general", "low-rank"}));
+  command.add_option("--query", o->query, "of an RNN: the state before or after the step")
+      .check(one_of({"before", "after"}));
+  command.add_option("--values", o->values, "of an RNN: encoder states or their projection")
+      .check(one_of({"states", "projection"}));
+  command.add_option("--cell", o->cell, "of an RNN").check(one_of({"rnn", "gru", "lstm"}));
+  command.add_option("--dim-emb", o->embedding, "of an RNN").check(in_range(1, 65536));
+  command.add_option("--dim-rnn", o->hidden, "of an RNN, each direction").check(in_range(1, 65536));
+  command.add_option("--dim", o->dim, "of a Transformer").check(in_range(2, 65536));
+  command.add_option("--dim-ffn", o->feed_forward, "of a Transformer").check(in_range(1, 65536));
+  command.add_option("--heads", o->heads, "of a Transformer").check(in_range(1, 1024));
+  command.add_option("--layers", o->layers, "of a Transformer, each side").check(in_range(1, 1000));
+  command.add_option("--norm", o->norm, "of a Transformer").check(one_of({"pre", "post"}));
   command
-      ->add_option("--positions", o->positions,
-                   "of a Transformer: sines added to the words; or, in the attention of each side to itself, "
-                   "rotary, ALiBi with learned slopes, or T5's relative bias")
-      ->check(CLI::IsMember({"sinusoidal", "rotary", "alibi", "relative"}));
-  command->add_option("--dropout", o->dropout)->check(finite())->check(CLI::Range(0.0, 0.95));
-  command->add_option("--attention-dropout", o->attention_dropout, "of a Transformer's weights")
-      ->check(finite())
-      ->check(CLI::Range(0.0, 0.95));
-  command->add_option("--mini-batch-words", o->batch_words, "padded tokens a batch, one side")
-      ->check(CLI::PositiveNumber);
-  command->add_option("--learn-rate,--lr", o->rate, "peak, or constant")
-      ->check(finite())
-      ->check(CLI::PositiveNumber);
+      .add_option("--positions", o->positions,
+                  "of a Transformer: sines added to the words; or, in the attention of each side to itself, "
+                  "rotary, ALiBi with learned slopes, or T5's relative bias")
+      .check(one_of({"sinusoidal", "rotary", "alibi", "relative"}));
+  command.add_option("--dropout", o->dropout).check(finite()).check(in_range(0.0, 0.95));
+  command.add_option("--attention-dropout", o->attention_dropout, "of a Transformer's weights")
+      .check(finite())
+      .check(in_range(0.0, 0.95));
+  command.add_option("--mini-batch-words", o->batch_words, "padded tokens a batch, one side")
+      .check(positive());
+  command.add_option("--learn-rate,--lr", o->rate, "peak, or constant").check(finite()).check(positive());
   command
-      ->add_option("--lr-schedule", o->schedule,
-                   "behind the warm-up; cosine falls to 0 at the last of --max-updates")
-      ->check(CLI::IsMember({"inverse-square-root", "constant", "cosine"}));
-  command->add_option("--lr-warmup", o->warmup, "updates")->check(CLI::NonNegativeNumber);
-  command->add_option("--beta2", o->beta2, "of Adam")->check(finite())->check(CLI::Range(0.0, 0.99999));
+      .add_option("--lr-schedule", o->schedule,
+                  "behind the warm-up; cosine falls to 0 at the last of --max-updates")
+      .check(one_of({"inverse-square-root", "constant", "cosine"}));
+  command.add_option("--lr-warmup", o->warmup, "updates").check(non_negative());
+  command.add_option("--beta2", o->beta2, "of Adam").check(finite()).check(in_range(0.0, 0.99999));
   command
-      ->add_option(
+      .add_option(
           "--precision", o->precision,
           "of the operands of products; bf16: faster on CPUs with AVX512_BF16, all that is kept stays f32")
-      ->check(CLI::IsMember({"f32", "bf16"}));
-  command->add_flag_callback(
+      .check(one_of({"f32", "bf16"}));
+  command.add_flag(
       "--recompute-activations", [o] { o->activations = nn::Activations::recomputed; },
       "of Transformers: keep the blocks' inputs alone, and compute the rest again in backward; less memory, "
       "more time, the same weights");
-  command->add_option("--label-smoothing", o->smoothing)->check(finite())->check(CLI::Range(0.0, 0.9));
-  command->add_option("--clip-norm", o->clip, "0: off")->check(finite())->check(CLI::NonNegativeNumber);
-  command->add_option("--max-updates", o->updates, "0: no limit")->check(CLI::NonNegativeNumber);
-  command->add_option("--max-epochs", o->epochs, "0: no limit")->check(CLI::NonNegativeNumber);
-  command->add_option("--max-minutes", o->minutes, "0: no limit")
-      ->check(finite())
-      ->check(CLI::NonNegativeNumber);
-  command->add_option("--valid-freq", o->validate_every, "updates; 0: every epoch")
-      ->check(CLI::NonNegativeNumber);
-  command->add_option("--save-freq", o->save_every, "updates")->check(CLI::NonNegativeNumber);
+  command.add_option("--label-smoothing", o->smoothing).check(finite()).check(in_range(0.0, 0.9));
+  command.add_option("--clip-norm", o->clip, "0: off").check(finite()).check(non_negative());
+  command.add_option("--max-updates", o->updates, "0: no limit").check(non_negative());
+  command.add_option("--max-epochs", o->epochs, "0: no limit").check(non_negative());
+  command.add_option("--max-minutes", o->minutes, "0: no limit").check(finite()).check(non_negative());
+  command.add_option("--valid-freq", o->validate_every, "updates; 0: every epoch").check(non_negative());
+  command.add_option("--save-freq", o->save_every, "updates").check(non_negative());
   command
-      ->add_option(
+      .add_option(
           "--early-stopping", o->patience,
           "stop after so many validations in a row that improved neither the metric nor the validation "
           "cross-entropy; 0: never")
-      ->check(CLI::NonNegativeNumber);
+      .check(non_negative());
   command
-      ->add_option("--early-stopping-metric", o->metric,
-                   "what the best model is chosen by (BLEU to two decimals, then cross-entropy)")
-      ->check(CLI::IsMember({"bleu", "perplexity"}));
-  command->add_option("--average", o->average, "of the last N validations' weights")
-      ->check(CLI::NonNegativeNumber);
-  command->add_option("--seed", o->seed);
-  command->add_option("--cpu-threads", o->threads, "0: all")->check(CLI::Range(0, 1024));
-  command->add_flag(
+      .add_option("--early-stopping-metric", o->metric,
+                  "what the best model is chosen by (BLEU to two decimals, then cross-entropy)")
+      .check(one_of({"bleu", "perplexity"}));
+  command.add_option("--average", o->average, "of the last N validations' weights").check(non_negative());
+  command.add_option("--seed", o->seed);
+  add_threads_option(command, o->threads);
+  command.add_flag(
       "--resume", o->resume,
       "go on where the training in --output stopped. Its training.json is compared with the options: data, "
       "model, --seed, --mini-batch-words, learning rate and schedule, --beta2, --clip-norm, "
@@ -417,13 +410,13 @@ void register_train(CLI::App& app) {
       "them; for limits, --recompute-activations, "
       "--early-stopping, --valid-freq, --save-freq and --average the command line wins. The tokenizer is "
       "the one in --output, and --vocab-size is not looked at");
-  command->callback([o, command] {
-    o->tokenizer_given = command->get_option("--tokenizer")->count() > 0;
-    o->vocabulary_given = command->get_option("--vocab-size")->count() > 0;
-    o->smoothing_given = command->get_option("--label-smoothing")->count() > 0;
-    o->mixers_given = command->get_option("--mixers")->count() > 0;
-    o->encoder_mixers_given = command->get_option("--encoder-mixers")->count() > 0;
-    refuse_unused(*command, *o);
+  command.callback([o, command] {
+    o->tokenizer_given = command.given("--tokenizer");
+    o->vocabulary_given = command.given("--vocab-size");
+    o->smoothing_given = command.given("--label-smoothing");
+    o->mixers_given = command.given("--mixers");
+    o->encoder_mixers_given = command.given("--encoder-mixers");
+    refuse_unused(command, *o);
     o->model == "language" ? train_language_model(*o) : run(*o);
   });
 }

@@ -178,72 +178,70 @@ void run(const Options& o) {
 
 }  // namespace
 
-void register_translate(CLI::App& app) {
+void register_translate(Command app) {
   auto o = std::make_shared<Options>();
-  CLI::App* command = app.add_subcommand("translate", "Translate lines with a trained model");
-  command->add_option("--model", o->model, "folder that train wrote, or a translator of another library")
-      ->required();
-  command->add_option("--input", o->input, "one sentence a line; default standard input");
-  command->add_option(
+  Command command = app.add_subcommand("translate", "Translate lines with a trained model");
+  command.add_option("--model", o->model, "folder that train wrote, or a translator of another library")
+      .required();
+  command.add_option("--input", o->input, "one sentence a line; default standard input");
+  command.add_option(
       "--target", o->target,
       "translations given, line by line: they are aligned with the source, and nothing is translated");
-  command->add_option("--output", o->output, "default standard output");
+  command.add_option("--output", o->output, "default standard output");
   command
-      ->add_option("--beam-size", o->beam,
-                   "1: greedy; default 5; of another library's model num_beams of its "
-                   "generation_config.json, 1 if the file has none")
-      ->check(CLI::Range(1, 1000));
+      .add_option("--beam-size", o->beam,
+                  "1: greedy; default 5; of another library's model num_beams of its "
+                  "generation_config.json, 1 if the file has none")
+      .check(in_range(1, 1000));
   command
-      ->add_option(
-          "--normalize", o->normalize,
-          "a score is log p / length^normalize; of another library's model length_penalty by default")
-      ->check(finite())
-      ->check(CLI::NonNegativeNumber);
+      .add_option("--normalize", o->normalize,
+                  "a score is log p / length^normalize; of another library's model length_penalty by default")
+      .check(finite())
+      .check(non_negative());
   command
-      ->add_option("--max-length-factor", o->length_factor,
-                   "longest output over the source's length; of another library's model max_new_tokens or "
-                   "max_length by default, where the folder has one")
-      ->check(finite())
-      ->check(CLI::Range(0.01, 1000.0));
-  command->add_option("--max-length", o->max_length, "pieces of a line at most; a longer one is refused")
-      ->check(CLI::Range(1, 100000));
-  command->add_option("--n-best", o->n_best, "translations a line, as 'line ||| text ||| score'")
-      ->check(CLI::Range(1, 1000));
-  command->add_option("--mini-batch", o->batch, "lines at once")->check(CLI::Range(1, 100000));
+      .add_option("--max-length-factor", o->length_factor,
+                  "longest output over the source's length; of another library's model max_new_tokens or "
+                  "max_length by default, where the folder has one")
+      .check(finite())
+      .check(in_range(0.01, 1000.0));
+  command.add_option("--max-length", o->max_length, "pieces of a line at most; a longer one is refused")
+      .check(in_range(1, 100000));
+  command.add_option("--n-best", o->n_best, "translations a line, as 'line ||| text ||| score'")
+      .check(in_range(1, 1000));
+  command.add_option("--mini-batch", o->batch, "lines at once").check(in_range(1, 100000));
   command
-      ->add_option("--alignment", o->alignment,
-                   "after ' ||| ': hard (Pharaoh source-target pairs) or soft (weights), over words")
-      ->check(CLI::IsMember({"hard", "soft"}));
-  command->add_flag("--show", o->show, "draw the alignment matrix below each translation");
-  add_weights_option(*command, o->weights);
-  command->add_option("--reuse", o->reuse, "off computes every step anew, to measure what reuse gains")
-      ->check(CLI::IsMember({"on", "off"}));
-  command->add_flag("--shortlist", o->shortlist,
-                    "choose among the likely translations of each line's pieces: needs the file that fovea "
-                    "shortlist writes");
-  command->add_flag("--stats", o->stats, "print seconds, steps, tokens, score evaluations and bytes");
-  command->add_option("--cpu-threads", o->threads, "0: all")->check(CLI::Range(0, 1024));
-  command->add_flag("--json", o->json, "a JSON object for each line");
-  command->add_option("--task", o->task,
-                      "of another library's model: a task of its config.json, which names a prefix, such as "
-                      "translation_en_to_de");
-  command->add_option("--prefix", o->prefix, "of another library's model: what stands before each line");
+      .add_option("--alignment", o->alignment,
+                  "after ' ||| ': hard (Pharaoh source-target pairs) or soft (weights), over words")
+      .check(one_of({"hard", "soft"}));
+  command.add_flag("--show", o->show, "draw the alignment matrix below each translation");
+  add_weights_option(command, o->weights);
+  command.add_option("--reuse", o->reuse, "off computes every step anew, to measure what reuse gains")
+      .check(one_of({"on", "off"}));
+  command.add_flag("--shortlist", o->shortlist,
+                   "choose among the likely translations of each line's pieces: needs the file that fovea "
+                   "shortlist writes");
+  command.add_flag("--stats", o->stats, "print seconds, steps, tokens, score evaluations and bytes");
+  add_threads_option(command, o->threads);
+  command.add_flag("--json", o->json, "a JSON object for each line");
+  command.add_option("--task", o->task,
+                     "of another library's model: a task of its config.json, which names a prefix, such as "
+                     "translation_en_to_de");
+  command.add_option("--prefix", o->prefix, "of another library's model: what stands before each line");
   command
-      ->add_option("--temperature", o->temperature,
-                   "of another library's model: draw at this temperature; 0: the best texts; default: that "
-                   "of the folder if it has "
-                   "do_sample, or 0")
-      ->check(finite())
-      ->check(CLI::NonNegativeNumber);
-  command->add_option("--seed", o->seed, "of another library's model: of the draws");
-  command->callback([o, command] {
+      .add_option("--temperature", o->temperature,
+                  "of another library's model: draw at this temperature; 0: the best texts; default: that "
+                  "of the folder if it has "
+                  "do_sample, or 0")
+      .check(finite())
+      .check(non_negative());
+  command.add_option("--seed", o->seed, "of another library's model: of the draws");
+  command.callback([o, command] {
     for (const char* option : {"--beam-size", "--normalize", "--max-length-factor"}) {
-      if (command->get_option(option)->count() > 0) o->options.emplace_back(option);
+      if (command.given(option)) o->options.emplace_back(option);
     }
     for (const char* option : {"--n-best", "--beam-size", "--normalize", "--max-length-factor", "--reuse",
                                "--mini-batch", "--stats", "--shortlist"}) {
-      if (!o->target.empty() && command->get_option_no_throw(option) &&
-          command->get_option(option)->count() > 0)
+      if (!o->target.empty() && command.given(option))
         throw InvalidArgument("fovea translate", option, "nothing: with --target no text is translated",
                               "one");
     }

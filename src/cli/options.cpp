@@ -1,0 +1,284 @@
+#include "cli/options.h"
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <iostream>
+#include <numeric>
+#include <set>
+#include <sstream>
+
+#include "core/excerpt.h"
+
+namespace fovea::cli {
+
+Check::Check(const CLI::Validator& validator)
+    : validator_(std::make_shared<const CLI::Validator>(validator)) {}
+Check::Check(std::function<std::string(const std::string&)> problem)
+    : Check(CLI::Validator([problem](std::string& text) { return problem(text); }, "")) {}
+
+Check in_range(int lowest, int highest) {
+  return Check(CLI::Range(lowest, highest));
+}
+Check in_range(std::int64_t lowest, std::int64_t highest) {
+  return Check(CLI::Range(lowest, highest));
+}
+Check in_range(double lowest, double highest) {
+  return Check(CLI::Range(lowest, highest));
+}
+Check one_of(const std::vector<std::string>& values) {
+  return Check(CLI::IsMember(values));
+}
+Check non_negative() {
+  return Check(CLI::NonNegativeNumber);
+}
+Check positive() {
+  return Check(CLI::PositiveNumber);
+}
+Check finite() {
+  return Check([](const std::string& text) {
+    char* end = nullptr;
+    const double value = std::strtod(text.c_str(), &end);
+    return end != text.c_str() && !std::isfinite(value) ? "Value " + text + " is no finite number"
+                                                        : std::string();
+  });
+}
+
+Option Option::required() {
+  option_->required();
+  return *this;
+}
+Option Option::check(const Check& check) {
+  option_->check(check.validator());
+  return *this;
+}
+Option Option::delimiter(char between) {
+  option_->delimiter(between);
+  return *this;
+}
+Option Option::expected(int least, int most) {
+  option_->expected(least, most);
+  return *this;
+}
+Option Option::one_argument_each() {
+  option_->allow_extra_args(false);
+  return *this;
+}
+Option Option::take_last() {
+  option_->take_last();
+  return *this;
+}
+Option Option::excludes(Option other) {
+  option_->excludes(other.option_);
+  return *this;
+}
+Option Option::type_name(const std::string& text) {
+  option_->type_name(text);
+  return *this;
+}
+Option Option::option_text(const std::string& text) {
+  option_->option_text(text);
+  return *this;
+}
+Option Option::default_text(const std::string& text) {
+  option_->default_str(text);
+  return *this;
+}
+Option Option::group(const std::string& name) {
+  option_->group(name);
+  return *this;
+}
+bool Option::given() const {
+  return option_->count() > 0;
+}
+
+Command Command::add_subcommand(const std::string& name, const std::string& about) {
+  return Command(app_->add_subcommand(name, about));
+}
+void Command::require_subcommand() {
+  app_->require_subcommand(1);
+}
+void Command::callback(std::function<void()> run) {
+  app_->callback(std::move(run));
+}
+void Command::when_read(std::function<void()> run) {
+  app_->parse_complete_callback(std::move(run));
+}
+
+Option Command::add_option(const std::string& names, std::string& to, const std::string& help) {
+  return Option(app_->add_option(names, to, help));
+}
+Option Command::add_option(const std::string& names, int& to, const std::string& help) {
+  return Option(app_->add_option(names, to, help));
+}
+Option Command::add_option(const std::string& names, std::int64_t& to, const std::string& help) {
+  return Option(app_->add_option(names, to, help));
+}
+Option Command::add_option(const std::string& names, std::uint64_t& to, const std::string& help) {
+  return Option(app_->add_option(names, to, help));
+}
+Option Command::add_option(const std::string& names, double& to, const std::string& help) {
+  return Option(app_->add_option(names, to, help));
+}
+Option Command::add_option(const std::string& names, std::vector<std::string>& to, const std::string& help) {
+  return Option(app_->add_option(names, to, help));
+}
+Option Command::add_option(const std::string& names, std::vector<int>& to, const std::string& help) {
+  return Option(app_->add_option(names, to, help));
+}
+Option Command::add_option(const std::string& names, std::vector<std::int64_t>& to, const std::string& help) {
+  return Option(app_->add_option(names, to, help));
+}
+Option Command::add_option(const std::string& names, std::optional<std::string>& to,
+                           const std::string& help) {
+  return Option(app_->add_option(names, to, help));
+}
+Option Command::add_option(const std::string& names, std::optional<std::int64_t>& to,
+                           const std::string& help) {
+  return Option(app_->add_option(names, to, help));
+}
+Option Command::add_option(const std::string& names, std::optional<std::uint64_t>& to,
+                           const std::string& help) {
+  return Option(app_->add_option(names, to, help));
+}
+Option Command::add_option(const std::string& names, std::optional<double>& to, const std::string& help) {
+  return Option(app_->add_option(names, to, help));
+}
+Option Command::add_option_function(const std::string& names,
+                                    std::function<void(const std::vector<std::string>&)> take,
+                                    const std::string& help) {
+  return Option(app_->add_option_function<std::vector<std::string>>(names, take, help));
+}
+Option Command::add_named(const std::string& names, std::function<void(std::size_t)> take,
+                          const std::vector<std::string>& texts, const std::string& now,
+                          const std::string& help) {
+  const auto take_text = [take, texts](const std::string& text) {
+    take(static_cast<std::size_t>(std::find(texts.begin(), texts.end(), text) - texts.begin()));
+  };
+  return Option(app_->add_option_function<std::string>(names, take_text, help)
+                    ->check(CLI::IsMember(texts))
+                    ->default_str(now));
+}
+Option Command::add_flag(const std::string& names, bool& to, const std::string& help) {
+  return Option(app_->add_flag(names, to, help));
+}
+Option Command::add_flag(const std::string& names, std::function<void()> when_given,
+                         const std::string& help) {
+  return Option(app_->add_flag_callback(names, std::move(when_given), help));
+}
+
+Command Command::subcommand(const std::string& name) const {
+  return Command(app_->get_subcommand(name));
+}
+bool Command::given(const std::string& name) const {
+  return app_->get_option(name)->count() > 0;
+}
+
+namespace {
+
+constexpr char kMark = '\x01';
+
+std::set<const CLI::App*>& commands_of_texts() {
+  static std::set<const CLI::App*> commands;
+  return commands;
+}
+
+// The arguments as CLI11 shall read them: it takes one between brackets for a list. Those of a command of
+// texts are marked, and its options take the mark off.
+std::vector<std::string> marked(CLI::App& app, std::vector<std::string> arguments) {
+  CLI::App* command = &app;
+  auto argument = arguments.begin();
+  for (; argument != arguments.end() && !commands_of_texts().contains(command); ++argument) {
+    const auto named = [&](const CLI::App* below) { return below->get_name() == *argument; };
+    const std::vector<CLI::App*> found = command->get_subcommands(named);
+    if (!found.empty()) command = found.front();
+  }
+  if (!commands_of_texts().contains(command)) return arguments;
+  const CLI::Validator unmark(
+      [](std::string& text) {
+        if (text.starts_with(kMark)) text.erase(0, 1);
+        return std::string();
+      },
+      "");
+  for (CLI::Option* option : command->get_options()) option->transform(unmark);
+  for (; argument != arguments.end(); ++argument) {
+    if (argument->starts_with(kMark) || (argument->starts_with('[') && argument->ends_with(']')))
+      argument->insert(0, 1, kMark);
+  }
+  return arguments;
+}
+
+std::size_t edit_distance(const std::string& a, const std::string& b) {
+  std::vector<std::size_t> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), std::size_t{0});
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    std::size_t diagonal = row[0];
+    row[0] = i + 1;
+    for (std::size_t j = 0; j < b.size(); ++j) {
+      const std::size_t changed = diagonal + (a[i] == b[j] ? 0 : 1);
+      diagonal = row[j + 1];
+      row[j + 1] = std::min({changed, row[j] + 1, diagonal + 1});
+    }
+  }
+  return row.back();
+}
+
+// The command that was asked for, as deep as it was understood.
+const CLI::App& innermost(const CLI::App& app) {
+  const std::vector<CLI::App*> chosen = app.get_subcommands();
+  return chosen.empty() ? app : innermost(*chosen.front());
+}
+
+// The option or command nearest to each word that was not understood, if one is near.
+void suggest(const CLI::App& app) {
+  const CLI::App& command = innermost(app);
+  std::vector<std::string> names;
+  for (const CLI::Option* option : command.get_options()) {
+    for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+  }
+  for (const CLI::App* below : command.get_subcommands([](const CLI::App*) { return true; }))
+    names.push_back(below->get_name());
+  for (const std::string& word : app.remaining(true)) {
+    const std::string bare = word.substr(0, word.find('='));
+    const auto near = std::min_element(names.begin(), names.end(), [&](const auto& a, const auto& b) {
+      return edit_distance(a, bare) < edit_distance(b, bare);
+    });
+    if (near != names.end() && edit_distance(*near, bare) <= 1 + bare.size() / 4)
+      std::fprintf(stderr, "'%s': did you mean %s?\n", fovea::excerpt(bare).c_str(), near->c_str());
+  }
+}
+
+}  // namespace
+
+void Command::take_brackets_for_text() {
+  commands_of_texts().insert(app_);
+}
+
+CommandLine::CommandLine(const std::string& about, const std::string& version)
+    : app_(std::make_unique<CLI::App>(about)) {
+  app_->set_version_flag("--version", version);
+  app_->require_subcommand(1);
+  app_->option_defaults()->always_capture_default();
+}
+CommandLine::~CommandLine() = default;
+
+std::optional<int> CommandLine::run(std::vector<std::string> arguments) {
+  arguments = marked(*app_, std::move(arguments));
+  std::vector<const char*> words;
+  for (const std::string& argument : arguments) words.push_back(argument.c_str());
+  try {
+    app_->parse(static_cast<int>(words.size()), words.data());
+    return std::nullopt;
+  } catch (const CLI::ParseError& error) {
+    // The message repeats the value, and an argument may be of any length.
+    std::ostringstream message;
+    if (app_->exit(error, std::cout, message) == 0) return 0;  // --help, --version
+    std::fprintf(stderr, "%s", excerpt_words(message.str(), 200).c_str());
+    suggest(*app_);
+    return 2;
+  }
+}
+
+}  // namespace fovea::cli
