@@ -75,6 +75,35 @@ DECODERS = [
         "sliding_attention": {"rope_type": "default", "rope_theta": 500.0},
         "full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 5000.0}})),
 ]
+PLAIN = dict(SIZES, hidden_act="silu", **TOKENS)
+OPT = dict(vocab_size=VOCABULARY, hidden_size=32, word_embed_proj_dim=32, ffn_dim=56, num_hidden_layers=3, num_attention_heads=4,
+           max_position_embeddings=96, init_std=0.2, **TOKENS)
+NEO = dict(vocab_size=VOCABULARY, hidden_size=32, num_layers=4, num_heads=4, max_position_embeddings=96, window_size=5,
+           attention_types=[[["global", "local"], 2]], initializer_range=0.2, **TOKENS)
+DECODERS += [
+    ("Phi3", "Phi3ForCausalLM", GROUPED),
+    ("Phi3", "Phi3ForCausalLM", dict(GROUPED, sliding_window=5, tie_word_embeddings=True, rms_norm_eps=1e-3,
+                                     **rope("default", partial_rotary_factor=0.5))),
+    ("Glm", "GlmForCausalLM", dict(GROUPED, head_dim=16, attention_bias=False)),
+    ("Glm", "GlmForCausalLM", dict(GROUPED, head_dim=8, tie_word_embeddings=True, **rope("default", partial_rotary_factor=0.25))),
+    ("Glm4", "Glm4ForCausalLM", dict(GROUPED, head_dim=16)),
+    ("Helium", "HeliumForCausalLM", dict(PLAIN, num_key_value_heads=2, head_dim=8, attention_bias=True)),
+    ("Helium", "HeliumForCausalLM", dict(PLAIN, num_key_value_heads=4, head_dim=8, mlp_bias=True, **rope("default"))),
+    ("Ernie4_5", "Ernie4_5ForCausalLM", dict(GROUPED, head_dim=16)),
+    ("Ernie4_5", "Ernie4_5ForCausalLM", dict(GROUPED, head_dim=8, use_bias=True, tie_word_embeddings=False, **rope("default"))),
+    ("SeedOss", "SeedOssForCausalLM", dict(GROUPED, head_dim=16)),
+    ("SeedOss", "SeedOssForCausalLM", dict(GROUPED, head_dim=8, attention_bias=False, attention_out_bias=True, mlp_bias=True)),
+    ("StableLm", "StableLmForCausalLM", GROUPED),
+    ("StableLm", "StableLmForCausalLM", dict(GROUPED, use_qkv_bias=True, layer_norm_eps=1e-3, tie_word_embeddings=True,
+                                             **rope("default", partial_rotary_factor=0.5))),
+    ("Ministral", "MinistralForCausalLM", dict(GROUPED, head_dim=8, sliding_window=5, layer_types=LAYERS)),
+    ("Exaone4", "Exaone4ForCausalLM", dict(GROUPED, sliding_window=5, sliding_window_pattern=3)),
+    ("Exaone4", "Exaone4ForCausalLM", dict(GROUPED, sliding_window=None, layer_types=["full_attention"] * 4)),
+    ("OPT", "OPTForCausalLM", OPT),
+    ("OPT", "OPTModel", dict(OPT, activation_function="gelu")),
+    ("GPTNeo", "GPTNeoForCausalLM", NEO),
+    ("GPTNeo", "GPTNeoModel", dict(NEO, intermediate_size=56, attention_types=[[["local"], 3], [["global"], 1]], layer_norm_epsilon=1e-3)),
+]
 RECURRENT = [
     ("Mamba", "MambaModel", MAMBA),
     ("Mamba", "MambaForCausalLM", dict(MAMBA, use_bias=True, use_conv_bias=False, expand=3, conv_kernel=3, time_step_rank=5,
@@ -136,6 +165,8 @@ TRANSLATORS = [
     ("MBart", "MBartForConditionalGeneration", dict(SIDES, activation_function="silu")),
     ("Marian", "MarianMTModel", dict(SIDES, scale_embedding=True, activation_function="swish")),
     ("Marian", "MarianMTModel", dict(SIDES, decoder_vocab_size=VOCABULARY, tie_word_embeddings=True)),
+    ("Pegasus", "PegasusForConditionalGeneration", dict(SIDES, scale_embedding=True)),
+    ("Blenderbot", "BlenderbotForConditionalGeneration", dict(SIDES, activation_function="relu")),
 ]
 ENCODERS += [("T5", "T5EncoderModel", T5), ("MT5", "MT5EncoderModel", dict(T5, feed_forward_proj="relu", d_kv=12))]
 

@@ -25,6 +25,13 @@ TEST(FamilyConfigs, AnUnknownFamilyIsAnsweredWithThoseThatAreKnown) {
   EXPECT_NE(refusal({{"model_type", "qwen3_next"}}).find("needs feed-forward parts of experts"),
             std::string::npos);
   EXPECT_NE(refusal({{"model_type", "falcon_h1"}}).find("side by side"), std::string::npos);
+  // Of others their keys tell it, where a value asks for something.
+  EXPECT_NE(refusal({{"model_type", "gpt_odd"}, {"num_experts", 8}}).find("experts"), std::string::npos);
+  EXPECT_NE(refusal({{"model_type", "gpt_odd"}, {"alibi", true}}).find("ALiBi"), std::string::npos);
+  for (const json& nothing : {json(nullptr), json(false), json(0), json(1)}) {
+    const std::string none = refusal({{"model_type", "gpt_odd"}, {"num_experts", nothing}, {"alibi", false}});
+    EXPECT_EQ(none.find("needs"), std::string::npos) << none;
+  }
   EXPECT_NE(refusal(json::object()).find("none"), std::string::npos);
   EXPECT_THROW(read_family("[]"), InvalidArgument);
   EXPECT_THROW(read_family(R"({"model_type": 3})"), InvalidArgument);

@@ -22,6 +22,17 @@ inline json tiny_config(std::string_view type) {
     config["architectures"] = {"GPT2LMHeadModel"};
     return config;
   }
+  if (type == "gpt_neo") {
+    config.update(
+        {{"vocab_size", 11}, {"hidden_size", 8}, {"num_layers", 2}, {"num_heads", 2}, {"window_size", 3}});
+    config.update({{"max_position_embeddings", 16}, {"attention_types", {{{"global", "local"}, 1}}}});
+    return config;
+  }
+  if (type == "opt") {
+    config.update({{"vocab_size", 11}, {"hidden_size", 8}, {"ffn_dim", 12}, {"num_hidden_layers", 2}});
+    config.update({{"num_attention_heads", 2}, {"max_position_embeddings", 16}, {"word_embed_proj_dim", 8}});
+    return config;
+  }
   if (type == "distilbert") {
     config.update({{"vocab_size", 11}, {"dim", 8}, {"hidden_dim", 12}, {"n_layers", 2}, {"n_heads", 2}});
     config["max_position_embeddings"] = 16;
@@ -44,9 +55,12 @@ inline json tiny_config(std::string_view type) {
     config.update({{"max_position_embeddings", 16}, {"encoder_layers", 2}, {"decoder_layers", 1}});
     config.update({{"encoder_attention_heads", 2}, {"decoder_attention_heads", 4}});
     config.update({{"encoder_ffn_dim", 12}, {"decoder_ffn_dim", 10}});
-    const std::map<std::string_view, const char*> classes{{"bart", "BartForConditionalGeneration"},
-                                                          {"mbart", "MBartForConditionalGeneration"},
-                                                          {"marian", "MarianMTModel"}};
+    const std::map<std::string_view, const char*> classes{
+        {"bart", "BartForConditionalGeneration"},
+        {"mbart", "MBartForConditionalGeneration"},
+        {"marian", "MarianMTModel"},
+        {"pegasus", "PegasusForConditionalGeneration"},
+        {"blenderbot", "BlenderbotForConditionalGeneration"}};
     config["architectures"] = {classes.at(type)};
     return config;
   }
@@ -59,7 +73,11 @@ inline json tiny_config(std::string_view type) {
   if (family_kind(config.dump()) == FamilyKind::decoder) config["num_key_value_heads"] = 1;
   if (type == "qwen3" || type.starts_with("gemma")) config["head_dim"] = 6;
   if (type.starts_with("gemma2") || type.starts_with("gemma3")) config["sliding_window"] = 3;
-  if (type == "mistral") config["sliding_window"] = 3;
+  if (type == "mistral" || type == "ministral" || type == "exaone4") config["sliding_window"] = 3;
+  if (type == "stablelm") config["partial_rotary_factor"] = 0.5;
+  for (const std::string_view wide : {"glm", "glm4", "helium", "ernie4_5", "seed_oss"}) {
+    if (type == wide) config["head_dim"] = 8;
+  }
   if (type == "modernbert") config["local_attention"] = 4;
   if (type == "qwen3_5_text") {
     config.update({{"head_dim", 8}, {"linear_key_head_dim", 3}, {"linear_value_head_dim", 2}});

@@ -2,7 +2,7 @@
 #include <array>
 #include <string>
 
-#include "models/family/row.h"
+#include "models/family/decoder_parts.h"
 
 namespace fovea::models {
 namespace {
@@ -13,98 +13,11 @@ using nn::NormSpec;
 using Layout = TensorRule::Layout;
 using C = FamilyConfig;
 
-// The language model, and heads over the last hidden states.
-std::vector<ClassRow> classes_of(const std::string& name) {
-  return {{name + "ForCausalLM", FamilyHead::language},
-          {name + "Model"},
-          {name + "ForSequenceClassification", FamilyHead::sequence_labels},
-          {name + "ForTokenClassification", FamilyHead::token_labels}};
-}
-
-// The same with a head for answers, whose class names the model "transformer" in most families.
-std::vector<ClassRow> classes_with_answers(const std::string& name,
-                                           std::string_view prefix = "transformer.") {
-  return joined(classes_of(name), {{name + "ForQuestionAnswering", FamilyHead::answer, prefix}});
-}
-
-// Labels of a sequence come from its last row.
-std::vector<HeadRow> heads(std::string_view token_labels = "score") {
-  return {{FamilyHead::sequence_labels,
-           {.pooling = SentencePooling::Kind::last, .bias = false},
-           {{"head.output", "score"}}},
-          {FamilyHead::token_labels, {}, {{"head.output", token_labels}}},
-          {FamilyHead::answer, {}, {{"head.output", "qa_outputs"}}}};
-}
-
-// -- what Llama and its descendants share
-
-std::vector<Field> llama_sizes() {
-  return {{"vocab_size", SizeField{&C::vocabulary, most_vocabulary}},
-          {"hidden_size", SizeField{&C::dim, most_dim}},
-          {"intermediate_size", SizeField{&C::feed_forward, most_dim}},
-          {"num_hidden_layers", SizeField{&C::layers, most_layers}},
-          {"num_attention_heads", SizeField{&C::heads, most_dim}},
-          {"num_key_value_heads", SizeField{&C::kv_heads, most_dim}},
-          {"max_position_embeddings", SizeField{&C::positions, most_positions}},
-          {"tie_word_embeddings", FlagField{&C::tied}}};
-}
-
-std::vector<Field> llama_fields() {
-  return joined(llama_sizes(), {{"head_dim", SizeField{&C::head_dim, most_dim}},
-                                {"rms_norm_eps", NumberField{&C::norm_epsilon}},
-                                {"hidden_act", ActivationField{&C::activation}}});
-}
-
-std::vector<TensorRule> attention_tensors() {
-  return {{"model.embed_tokens", "model.embed_tokens"},
-          {"model.layers.*.self_attn.q_proj", "model.layers.*.self_attn.q_proj"},
-          {"model.layers.*.self_attn.k_proj", "model.layers.*.self_attn.k_proj"},
-          {"model.layers.*.self_attn.v_proj", "model.layers.*.self_attn.v_proj"},
-          {"model.layers.*.self_attn.out_proj", "model.layers.*.self_attn.o_proj"},
-          {"model.layers.*.self_attn.q_norm", "model.layers.*.self_attn.q_norm"},
-          {"model.layers.*.self_attn.k_norm", "model.layers.*.self_attn.k_norm"},
-          {"model.layers.*.self_attn_layer_norm", "model.layers.*.input_layernorm"},
-          {"model.layer_norm", "model.norm"},
-          {"lm_head", "lm_head"}};
-}
-
-std::vector<TensorRule> gate_tensors() {
-  return {{"model.layers.*.gate", "model.layers.*.mlp.gate_proj"},
-          {"model.layers.*.fc1", "model.layers.*.mlp.up_proj"},
-          {"model.layers.*.fc2", "model.layers.*.mlp.down_proj"}};
-}
-
-std::vector<TensorRule> llama_tensors() {
-  return joined(joined(attention_tensors(), gate_tensors()),
-                {{"model.layers.*.final_layer_norm", "model.layers.*.post_attention_layernorm"}});
-}
-
-void read_attention_bias(ConfigReader& reader, C& config) {
-  const nlohmann::json* value = reader.find("attention_bias");
-  if (!value) return;
-  if (!value->is_boolean()) return reader.refuse("attention_bias", "true or false", *value);
-  config.query_bias = config.output_bias = value->get<bool>();
-}
-
-// The values of absent keys are those of the class.
-C llama_defaults(const char* type, std::int64_t vocabulary, std::int64_t dim, std::int64_t feed_forward,
-                 std::int64_t layers, std::int64_t heads) {
-  C config;
-  config.model_type = type;
-  config.vocabulary = vocabulary;
-  config.dim = dim;
-  config.feed_forward = feed_forward;
-  config.layers = layers;
-  config.heads = heads;
-  config.tied = false;
-  return config;
-}
-
 Family llama() {
   C defaults = llama_defaults("llama", 32000, 4096, 11008, 32, 32);
   defaults.positions = 2048;
   return {.defaults = defaults,
-          .classes = classes_with_answers("Llama"),
+          .classes = decoder_classes_with_answers("Llama"),
           .fields = joined(llama_fields(), {{"attention_bias", read_attention_bias},
                                             {"mlp_bias", FlagField{&C::mlp_bias}},
                                             {"rope_parameters", read_rope},
@@ -112,7 +25,7 @@ Family llama() {
                                             {"is_llama_config", NoEffect{}},
                                             {"rope_interleaved", FixedField{"false"}}}),
           .tensors = llama_tensors(),
-          .heads = heads(),
+          .heads = decoder_heads(),
           .prefix = "model."};
 }
 
@@ -122,12 +35,12 @@ Family mistral() {
   defaults.positions = 131072;
   defaults.window = 4096;
   return {.defaults = defaults,
-          .classes = classes_with_answers("Mistral", ""),
+          .classes = decoder_classes_with_answers("Mistral", ""),
           .fields = joined(llama_fields(), {{"sliding_window", OptionalSizeField{&C::window, most_positions}},
                                             {"layer_types", read_layer_types},
                                             {"rope_parameters", read_rope}}),
           .tensors = llama_tensors(),
-          .heads = heads(),
+          .heads = decoder_heads(),
           .prefix = "model."};
 }
 
@@ -150,12 +63,12 @@ Family qwen2() {
   defaults.window = 4096;
   defaults.query_bias = true;
   return {.defaults = defaults,
-          .classes = classes_with_answers("Qwen2"),
+          .classes = decoder_classes_with_answers("Qwen2"),
           .fields = joined(llama_fields(), {{"sliding_window", OptionalSizeField{&C::window, most_positions}},
                                             {"use_sliding_window", read_qwen_window},
                                             {"rope_parameters", read_rope}}),
           .tensors = llama_tensors(),
-          .heads = heads(),
+          .heads = decoder_heads(),
           .prefix = "model."};
 }
 
@@ -165,7 +78,7 @@ Family qwen3() {
   family.defaults.query_bias = false;
   family.defaults.head_dim = 128;
   family.defaults.query_key_norm = true;
-  family.classes = classes_with_answers("Qwen3");
+  family.classes = decoder_classes_with_answers("Qwen3");
   family.fields.push_back({"attention_bias", read_attention_bias});
   return family;
 }
@@ -199,7 +112,7 @@ Family smollm3() {
   defaults.tied = true;
   defaults.rope.base = 2e6;
   return {.defaults = defaults,
-          .classes = classes_with_answers("SmolLM3"),
+          .classes = decoder_classes_with_answers("SmolLM3"),
           .fields = joined(llama_fields(), {{"attention_bias", read_attention_bias},
                                             {"mlp_bias", FlagField{&C::mlp_bias}},
                                             {"sliding_window", OptionalSizeField{&C::window, most_positions}},
@@ -207,15 +120,8 @@ Family smollm3() {
                                             {"no_rope_layers", read_smollm3_layers},
                                             {"rope_parameters", read_rope}}),
           .tensors = llama_tensors(),
-          .heads = heads(),
+          .heads = decoder_heads(),
           .prefix = "model."};
-}
-
-void read_use_bias(ConfigReader& reader, C& config) {
-  const nlohmann::json* value = reader.find("use_bias");
-  if (!value) return;
-  if (!value->is_boolean()) return reader.refuse("use_bias", "true or false", *value);
-  config.query_bias = config.output_bias = config.mlp_bias = value->get<bool>();
 }
 
 Family starcoder2() {
@@ -229,7 +135,7 @@ Family starcoder2() {
   defaults.query_bias = defaults.output_bias = defaults.mlp_bias = true;
   defaults.tied = true;
   return {.defaults = defaults,
-          .classes = classes_of("Starcoder2"),
+          .classes = decoder_classes("Starcoder2"),
           .fields = joined(llama_sizes(), {{"norm_epsilon", NumberField{&C::norm_epsilon}},
                                            {"hidden_act", ActivationField{&C::activation}},
                                            {"use_bias", read_use_bias},
@@ -247,7 +153,7 @@ Family starcoder2() {
                             {{"model.layers.*.final_layer_norm", "model.layers.*.post_attention_layernorm"},
                              {"model.layers.*.fc1", "model.layers.*.mlp.c_fc"},
                              {"model.layers.*.fc2", "model.layers.*.mlp.c_proj"}}),
-          .heads = heads(),
+          .heads = decoder_heads(),
           .prefix = "model."};
 }
 
@@ -276,7 +182,7 @@ C gemma_defaults(const char* type, std::int64_t dim, std::int64_t feed_forward, 
 
 Family gemma() {
   return {.defaults = gemma_defaults("gemma", 3072, 24576, 28, 16, 16),
-          .classes = classes_of("Gemma"),
+          .classes = decoder_classes("Gemma"),
           .fields = joined(llama_sizes(), {{"head_dim", SizeField{&C::head_dim, most_dim}},
                                            {"rms_norm_eps", NumberField{&C::norm_epsilon}},
                                            {"hidden_act", read_gemma_activation},
@@ -284,7 +190,7 @@ Family gemma() {
                                            {"use_bidirectional_attention", FixedField{"false"}},
                                            {"rope_parameters", read_rope}}),
           .tensors = llama_tensors(),
-          .heads = heads(),
+          .heads = decoder_heads(),
           .prefix = "model."};
 }
 
@@ -311,7 +217,7 @@ Family gemma2() {
     layer_types_or(reader, config, [](std::int64_t i) { return i % 2 == 0; });
   };
   return {.defaults = defaults,
-          .classes = classes_of("Gemma2"),
+          .classes = decoder_classes("Gemma2"),
           .fields = joined(gemma2_fields(), {{"hidden_act", NoEffect{}},  // hidden_activation counts
                                              {"layer_types", layers},
                                              {"rope_parameters", read_rope}}),
@@ -319,7 +225,7 @@ Family gemma2() {
                             {{"model.layers.*.self_attn_end_norm", "model.layers.*.post_attention_layernorm"},
                              {"model.layers.*.final_layer_norm", "model.layers.*.pre_feedforward_layernorm"},
                              {"model.layers.*.final_end_norm", "model.layers.*.post_feedforward_layernorm"}}),
-          .heads = heads(),
+          .heads = decoder_heads(),
           .prefix = "model."};
 }
 
@@ -351,64 +257,10 @@ Family gemma3() {
   return family;
 }
 
-// -- GPT-2
-
-Family gpt2() {
-  C defaults;
-  defaults.model_type = "gpt2";
-  defaults.vocabulary = 50257;
-  defaults.dim = 768;
-  defaults.layers = defaults.heads = 12;
-  defaults.positions = 1024;
-  defaults.norm = NormSpec::Kind::layer;
-  defaults.norm_epsilon = 1e-5;
-  defaults.gated = false;
-  defaults.activation = Activation::gelu_tanh;
-  defaults.query_bias = defaults.output_bias = defaults.mlp_bias = true;
-  defaults.learned_positions = true;
-  defaults.rotary = false;
-  return {
-      .defaults = defaults,
-      .classes = {{"GPT2LMHeadModel", FamilyHead::language},
-                  {"GPT2Model"},
-                  {"GPT2ForSequenceClassification", FamilyHead::sequence_labels},
-                  {"GPT2ForTokenClassification", FamilyHead::token_labels},
-                  {"GPT2ForQuestionAnswering", FamilyHead::answer}},
-      .fields = {{"vocab_size", SizeField{&C::vocabulary, most_vocabulary}},
-                 {"n_embd", SizeField{&C::dim, most_dim}},
-                 {"n_inner", SizeField{&C::feed_forward, most_dim}},
-                 {"n_layer", SizeField{&C::layers, most_layers}},
-                 {"n_head", SizeField{&C::heads, most_dim}},
-                 {"n_positions", SizeField{&C::positions, most_positions}},
-                 {"n_ctx", NoEffect{}},
-                 {"activation_function", ActivationField{&C::activation}},
-                 {"layer_norm_epsilon", NumberField{&C::norm_epsilon}},
-                 {"scale_attn_weights", FlagField{&C::scale_scores}},
-                 {"scale_attn_by_inverse_layer_idx", FlagField{&C::scale_by_layer}},
-                 // The same numbers, in another order of operations.
-                 {"reorder_and_upcast_attn", NoEffect{}},
-                 {"tie_word_embeddings", FlagField{&C::tied}}},
-      .tensors = {{"model.embed_tokens", "transformer.wte"},
-                  {"model.embed_positions", "transformer.wpe"},
-                  {"model.layers.*.self_attn.q_proj", "transformer.h.*.attn.c_attn", Layout::transposed},
-                  {"model.layers.*.self_attn.k_proj", "transformer.h.*.attn.c_attn", Layout::transposed},
-                  {"model.layers.*.self_attn.v_proj", "transformer.h.*.attn.c_attn", Layout::transposed},
-                  {"model.layers.*.self_attn.out_proj", "transformer.h.*.attn.c_proj", Layout::transposed},
-                  {"model.layers.*.self_attn_layer_norm", "transformer.h.*.ln_1"},
-                  {"model.layers.*.final_layer_norm", "transformer.h.*.ln_2"},
-                  {"model.layers.*.fc1", "transformer.h.*.mlp.c_fc", Layout::transposed},
-                  {"model.layers.*.fc2", "transformer.h.*.mlp.c_proj", Layout::transposed},
-                  {"model.layer_norm", "transformer.ln_f"},
-                  {"lm_head", "lm_head"}},
-      .heads = heads("classifier"),
-      .prefix = "transformer.",
-      .copies = {"*.attn.bias", "*.attn.masked_bias"}};  // triangles of the causal mask
-}
-
 }  // namespace
 
 std::vector<Family> decoder_families() {
-  return {gpt2(), llama(), mistral(), qwen2(), qwen3(), smollm3(), starcoder2(), gemma(), gemma2(), gemma3()};
+  return {llama(), mistral(), qwen2(), qwen3(), smollm3(), starcoder2(), gemma(), gemma2(), gemma3()};
 }
 
 }  // namespace fovea::models

@@ -31,13 +31,19 @@ std::string text_of(const std::vector<ConfigProblem>& problems) {
   throw FileError(config_path(folder.path()).string(), -1, reason);
 }
 
+// The error of a key, as text_of has it, or one of layers.
+std::string text_of(const InvalidArgument& error) {
+  if (error.function() != "config.json") return error.what();
+  return error.argument() + ": expected " + error.expected() + ", got " + error.got();
+}
+
 // Calls `make`, and names the config in errors of layers that its values lead to.
 template <class Make>
 auto naming_config(const ModelFolder& folder, Make&& make) {
   try {
     return make();
   } catch (const InvalidArgument& error) {
-    refuse_config(folder, error.what());
+    refuse_config(folder, text_of(error));
   }
 }
 
@@ -236,7 +242,7 @@ FolderReport report_on(const ModelFolder& folder) {
     report.problems = std::move(reading.problems);
     report.config = std::move(reading.config);
   } catch (const InvalidArgument& error) {
-    report.refused = error.what();
+    report.refused = text_of(error);
     return report;
   }
   if (!report.problems.empty()) {

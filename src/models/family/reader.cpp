@@ -276,8 +276,9 @@ std::optional<Activation> activation_of(std::string_view name) {
 
 const std::vector<Family>& all_families() {
   static const std::vector<Family> table = [] {
-    std::vector<Family> rows = decoder_families();
-    for (const auto& more : {recurrent_families(), encoder_families(), translator_families()})
+    std::vector<Family> rows = gpt2_families();
+    for (const auto& more : {decoder_families(), llama_relatives(), recurrent_families(), encoder_families(),
+                             translator_families()})
       rows.insert(rows.end(), more.begin(), more.end());
     return rows;
   }();
@@ -341,10 +342,9 @@ FamilyReading read_family(const std::string& text) {
   if (!family) {
     std::string names;
     for (const std::string_view name : families()) names += (names.empty() ? "" : ", ") + std::string(name);
-    if (const char* missing = type && type->is_string() ? missing_parts(type->get<std::string>()) : nullptr)
-      throw InvalidArgument("config.json", "model_type", "one of " + names,
-                            shown(*type) + ", which needs " + missing);
-    throw InvalidArgument("config.json", "model_type", "one of " + names, type ? shown(*type) : "none");
+    const std::string missing = missing_parts(object), got = type ? shown(*type) : "none";
+    throw InvalidArgument("config.json", "model_type", "one of " + names,
+                          missing.empty() ? got : got + ", which needs " + missing);
   }
   FamilyConfig config = family->defaults;
   read_class(reader, *family, config);

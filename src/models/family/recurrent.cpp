@@ -362,23 +362,4 @@ std::vector<Family> recurrent_families() {
   return {mamba(), falcon_mamba(), mamba2(), qwen3_5()};
 }
 
-const char* missing_parts(std::string_view model_type) {
-  constexpr const char* experts = "feed-forward parts of experts, which no block here has";
-  constexpr std::pair<std::string_view, const char*> table[] = {
-      {"qwen3_next", experts},
-      {"qwen3_5_moe_text", experts},
-      {"qwen2_moe", experts},
-      {"qwen3_moe", experts},
-      {"mixtral", experts},
-      {"gpt_oss", experts},
-      {"jamba", experts},
-      {"qwen3_5", "images beside the texts of qwen3_5_text, and no model here reads them"},
-      {"qwen3_5_moe", "images and feed-forward parts of experts, which no model here has"},
-      {"falcon_h1", "attention and a recurrence side by side in one block, and blocks here have one mixer"}};
-  for (const auto& [known, parts] : table) {
-    if (known == model_type) return parts;
-  }
-  return nullptr;
-}
-
 }  // namespace fovea::models

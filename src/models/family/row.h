@@ -140,13 +140,16 @@ const HeadRow* head_of(const Family& family, FamilyHead head);
 /// The row of a family; nullptr if there is none.
 const Family* find_family(std::string_view model_type);
 const std::vector<Family>& all_families();
+std::vector<Family> gpt2_families();
 std::vector<Family> decoder_families();
+std::vector<Family> llama_relatives();
 std::vector<Family> encoder_families();
 std::vector<Family> translator_families();
 std::vector<Family> recurrent_families();
 
-/// What a family that is known, and cannot be run yet, would need; nullptr for any other model_type.
-const char* missing_parts(std::string_view model_type);
+/// What a model of another family would need: by its model_type, or by keys that ask for something that no
+/// family here has. "" if neither says it.
+std::string missing_parts(const nlohmann::json& config);
 
 // -- parts of rows (fields.cpp)
 

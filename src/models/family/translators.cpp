@@ -142,6 +142,45 @@ Family marian() {
           .copies = {"*.embed_tokens.weight", "*.embed_positions.weight"}};
 }
 
+// As mBART, with a plain table of positions and no norm of embeddings. The table is one of sinusoids that the
+// file has, in its own type.
+Family pegasus() {
+  Family family = mbart();
+  C& defaults = family.defaults;
+  defaults.model_type = "pegasus";
+  defaults.embedding_norm = false;
+  defaults.first_position_row = 0;
+  defaults.starts_with_last = false;
+  defaults.start_id = 0;
+  defaults.pad_id = 0;
+  defaults.eos_ids = {1};
+  family.classes = {{"PegasusForConditionalGeneration", FamilyHead::language}, {"PegasusModel"}};
+  family.fields = joined(bart_fields(), {{"normalize_before", FixedField{"true"}},
+                                         {"normalize_embedding", FixedField{"false"}},
+                                         {"add_final_layer_norm", FixedField{"true"}},
+                                         // Whatever made the table, it is in the file.
+                                         {"static_position_embeddings", NoEffect{}}});
+  family.heads = {};
+  return family;
+}
+
+Family blenderbot() {
+  Family family = pegasus();
+  C& defaults = family.defaults;
+  defaults.model_type = "blenderbot";
+  defaults.vocabulary = 8008;
+  defaults.dim = 2560;
+  defaults.layers = 2;
+  defaults.decoder_layers = 24;
+  defaults.heads = defaults.decoder_heads = 32;
+  defaults.feed_forward = defaults.decoder_feed_forward = 10240;
+  defaults.positions = 128;
+  defaults.start_id = 1;
+  defaults.eos_ids = {2};
+  family.classes = {{"BlenderbotForConditionalGeneration", FamilyHead::language}, {"BlenderbotModel"}};
+  return family;
+}
+
 // -- T5
 
 // "relu", "gated-gelu", "gated-silu"; the gelu of a gate is the approximation with tanh.
@@ -295,7 +334,7 @@ Family mt5() {
 }  // namespace
 
 std::vector<Family> translator_families() {
-  return {t5(), mt5(), bart(), mbart(), marian()};
+  return {t5(), mt5(), bart(), mbart(), marian(), pegasus(), blenderbot()};
 }
 
 }  // namespace fovea::models

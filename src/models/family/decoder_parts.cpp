@@ -1,0 +1,94 @@
+#include "models/family/decoder_parts.h"
+
+namespace fovea::models {
+
+using C = FamilyConfig;
+
+std::vector<ClassRow> decoder_classes(const std::string& name) {
+  return {{name + "ForCausalLM", FamilyHead::language},
+          {name + "Model"},
+          {name + "ForSequenceClassification", FamilyHead::sequence_labels},
+          {name + "ForTokenClassification", FamilyHead::token_labels}};
+}
+
+std::vector<ClassRow> decoder_classes_with_answers(const std::string& name, std::string_view prefix) {
+  return joined(decoder_classes(name), {{name + "ForQuestionAnswering", FamilyHead::answer, prefix}});
+}
+
+std::vector<HeadRow> decoder_heads(std::string_view token_labels) {
+  return {{FamilyHead::sequence_labels,
+           {.pooling = SentencePooling::Kind::last, .bias = false},
+           {{"head.output", "score"}}},
+          {FamilyHead::token_labels, {}, {{"head.output", token_labels}}},
+          {FamilyHead::answer, {}, {{"head.output", "qa_outputs"}}}};
+}
+
+std::vector<Field> llama_sizes() {
+  return {{"vocab_size", SizeField{&C::vocabulary, most_vocabulary}},
+          {"hidden_size", SizeField{&C::dim, most_dim}},
+          {"intermediate_size", SizeField{&C::feed_forward, most_dim}},
+          {"num_hidden_layers", SizeField{&C::layers, most_layers}},
+          {"num_attention_heads", SizeField{&C::heads, most_dim}},
+          {"num_key_value_heads", SizeField{&C::kv_heads, most_dim}},
+          {"max_position_embeddings", SizeField{&C::positions, most_positions}},
+          {"tie_word_embeddings", FlagField{&C::tied}}};
+}
+
+std::vector<Field> llama_fields() {
+  return joined(llama_sizes(), {{"head_dim", SizeField{&C::head_dim, most_dim}},
+                                {"rms_norm_eps", NumberField{&C::norm_epsilon}},
+                                {"hidden_act", ActivationField{&C::activation}}});
+}
+
+std::vector<TensorRule> attention_tensors(std::string_view norm) {
+  return {{"model.embed_tokens", "model.embed_tokens"},
+          {"model.layers.*.self_attn.q_proj", "model.layers.*.self_attn.q_proj"},
+          {"model.layers.*.self_attn.k_proj", "model.layers.*.self_attn.k_proj"},
+          {"model.layers.*.self_attn.v_proj", "model.layers.*.self_attn.v_proj"},
+          {"model.layers.*.self_attn.out_proj", "model.layers.*.self_attn.o_proj"},
+          {"model.layers.*.self_attn.q_norm", "model.layers.*.self_attn.q_norm"},
+          {"model.layers.*.self_attn.k_norm", "model.layers.*.self_attn.k_norm"},
+          {"model.layers.*.self_attn_layer_norm", norm},
+          {"model.layer_norm", "model.norm"},
+          {"lm_head", "lm_head"}};
+}
+
+std::vector<TensorRule> gate_tensors() {
+  return {{"model.layers.*.gate", "model.layers.*.mlp.gate_proj"},
+          {"model.layers.*.fc1", "model.layers.*.mlp.up_proj"},
+          {"model.layers.*.fc2", "model.layers.*.mlp.down_proj"}};
+}
+
+std::vector<TensorRule> llama_tensors() {
+  return joined(joined(attention_tensors(), gate_tensors()),
+                {{"model.layers.*.final_layer_norm", "model.layers.*.post_attention_layernorm"}});
+}
+
+void read_attention_bias(ConfigReader& reader, C& config) {
+  const nlohmann::json* value = reader.find("attention_bias");
+  if (!value) return;
+  if (!value->is_boolean()) return reader.refuse("attention_bias", "true or false", *value);
+  config.query_bias = config.output_bias = value->get<bool>();
+}
+
+C llama_defaults(const char* type, std::int64_t vocabulary, std::int64_t dim, std::int64_t feed_forward,
+                 std::int64_t layers, std::int64_t heads) {
+  C config;
+  config.model_type = type;
+  config.vocabulary = vocabulary;
+  config.dim = dim;
+  config.feed_forward = feed_forward;
+  config.layers = layers;
+  config.heads = heads;
+  config.tied = false;
+  return config;
+}
+
+void read_use_bias(ConfigReader& reader, C& config) {
+  const nlohmann::json* value = reader.find("use_bias");
+  if (!value) return;
+  if (!value->is_boolean()) return reader.refuse("use_bias", "true or false", *value);
+  config.query_bias = config.output_bias = config.mlp_bias = value->get<bool>();
+}
+
+}  // namespace fovea::models

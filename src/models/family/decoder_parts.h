@@ -1,0 +1,38 @@
+// What rows of families that read from left to right have in common.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "models/family/row.h"
+
+namespace fovea::models {
+
+/// The language model NAMEForCausalLM, NAMEModel, and heads for labels over the last hidden states.
+std::vector<ClassRow> decoder_classes(const std::string& name);
+/// The same with a head for answers, whose class names the model "transformer" in most families.
+std::vector<ClassRow> decoder_classes_with_answers(const std::string& name,
+                                                   std::string_view prefix = "transformer.");
+/// Labels of a sequence come from its last row.
+std::vector<HeadRow> decoder_heads(std::string_view token_labels = "score");
+
+// -- of Llama and its descendants
+
+/// The values of absent keys are those of the class.
+FamilyConfig llama_defaults(const char* type, std::int64_t vocabulary, std::int64_t dim,
+                            std::int64_t feed_forward, std::int64_t layers, std::int64_t heads);
+std::vector<Field> llama_sizes();
+/// llama_sizes with head_dim, rms_norm_eps and hidden_act.
+std::vector<Field> llama_fields();
+/// `norm`: their name of the norm of attention.
+std::vector<TensorRule> attention_tensors(std::string_view norm = "model.layers.*.input_layernorm");
+std::vector<TensorRule> gate_tensors();
+/// Both, and the norm between them.
+std::vector<TensorRule> llama_tensors();
+/// Whether queries, keys, values and the output have biases.
+void read_attention_bias(ConfigReader& reader, FamilyConfig& config);
+/// Whether all matrices of a block have biases.
+void read_use_bias(ConfigReader& reader, FamilyConfig& config);
+
+}  // namespace fovea::models

@@ -1,0 +1,203 @@
+// GPT-2 and decoders like it: a table of positions, layer norms, no gates. Facts and names:
+// transformers 5.23, and its older forms.
+#include <string>
+
+#include "models/family/decoder_parts.h"
+
+namespace fovea::models {
+namespace {
+
+using autograd::Activation;
+using nn::NormSpec;
+using Layout = TensorRule::Layout;
+using C = FamilyConfig;
+
+Family gpt2() {
+  C defaults;
+  defaults.model_type = "gpt2";
+  defaults.vocabulary = 50257;
+  defaults.dim = 768;
+  defaults.layers = defaults.heads = 12;
+  defaults.positions = 1024;
+  defaults.norm = NormSpec::Kind::layer;
+  defaults.norm_epsilon = 1e-5;
+  defaults.gated = false;
+  defaults.activation = Activation::gelu_tanh;
+  defaults.query_bias = defaults.output_bias = defaults.mlp_bias = true;
+  defaults.learned_positions = true;
+  defaults.rotary = false;
+  return {
+      .defaults = defaults,
+      .classes = {{"GPT2LMHeadModel", FamilyHead::language},
+                  {"GPT2Model"},
+                  {"GPT2ForSequenceClassification", FamilyHead::sequence_labels},
+                  {"GPT2ForTokenClassification", FamilyHead::token_labels},
+                  {"GPT2ForQuestionAnswering", FamilyHead::answer}},
+      .fields = {{"vocab_size", SizeField{&C::vocabulary, most_vocabulary}},
+                 {"n_embd", SizeField{&C::dim, most_dim}},
+                 {"n_inner", SizeField{&C::feed_forward, most_dim}},
+                 {"n_layer", SizeField{&C::layers, most_layers}},
+                 {"n_head", SizeField{&C::heads, most_dim}},
+                 {"n_positions", SizeField{&C::positions, most_positions}},
+                 {"n_ctx", NoEffect{}},
+                 {"activation_function", ActivationField{&C::activation}},
+                 {"layer_norm_epsilon", NumberField{&C::norm_epsilon}},
+                 {"scale_attn_weights", FlagField{&C::scale_scores}},
+                 {"scale_attn_by_inverse_layer_idx", FlagField{&C::scale_by_layer}},
+                 // The same numbers, in another order of operations.
+                 {"reorder_and_upcast_attn", NoEffect{}},
+                 {"tie_word_embeddings", FlagField{&C::tied}}},
+      .tensors = {{"model.embed_tokens", "transformer.wte"},
+                  {"model.embed_positions", "transformer.wpe"},
+                  {"model.layers.*.self_attn.q_proj", "transformer.h.*.attn.c_attn", Layout::transposed},
+                  {"model.layers.*.self_attn.k_proj", "transformer.h.*.attn.c_attn", Layout::transposed},
+                  {"model.layers.*.self_attn.v_proj", "transformer.h.*.attn.c_attn", Layout::transposed},
+                  {"model.layers.*.self_attn.out_proj", "transformer.h.*.attn.c_proj", Layout::transposed},
+                  {"model.layers.*.self_attn_layer_norm", "transformer.h.*.ln_1"},
+                  {"model.layers.*.final_layer_norm", "transformer.h.*.ln_2"},
+                  {"model.layers.*.fc1", "transformer.h.*.mlp.c_fc", Layout::transposed},
+                  {"model.layers.*.fc2", "transformer.h.*.mlp.c_proj", Layout::transposed},
+                  {"model.layer_norm", "transformer.ln_f"},
+                  {"lm_head", "lm_head"}},
+      .heads = decoder_heads("classifier"),
+      .prefix = "transformer.",
+      .copies = {"*.attn.bias", "*.attn.masked_bias"}};  // triangles of the causal mask
+}
+
+// Decoders of this kind with separate matrices for queries, keys and values.
+C plain_defaults(const char* type, std::int64_t vocabulary, std::int64_t dim, std::int64_t layers,
+                 std::int64_t heads) {
+  C defaults;
+  defaults.model_type = type;
+  defaults.vocabulary = vocabulary;
+  defaults.dim = dim;
+  defaults.layers = layers;
+  defaults.heads = heads;
+  defaults.positions = 2048;
+  defaults.norm = NormSpec::Kind::layer;
+  defaults.norm_epsilon = 1e-5;
+  defaults.gated = false;
+  defaults.output_bias = defaults.mlp_bias = true;
+  defaults.learned_positions = true;
+  defaults.rotary = false;
+  return defaults;
+}
+
+void read_projected_embedding(ConfigReader& reader, C& config) {
+  const nlohmann::json* value = reader.find("word_embed_proj_dim");
+  if (value && *value != config.dim)
+    reader.refuse("word_embed_proj_dim", "the hidden_size, " + std::to_string(config.dim), *value);
+}
+
+Family opt() {
+  C defaults = plain_defaults("opt", 50272, 768, 12, 12);
+  defaults.feed_forward = 3072;
+  defaults.activation = Activation::relu;
+  defaults.query_bias = true;
+  defaults.first_position_row = 2;
+  return {.defaults = defaults,
+          .classes = {{"OPTForCausalLM", FamilyHead::language},
+                      {"OPTModel"},
+                      {"OPTForSequenceClassification", FamilyHead::sequence_labels},
+                      {"OPTForQuestionAnswering", FamilyHead::answer}},
+          .fields = {{"vocab_size", SizeField{&C::vocabulary, most_vocabulary}},
+                     {"hidden_size", SizeField{&C::dim, most_dim}},
+                     {"ffn_dim", SizeField{&C::feed_forward, most_dim}},
+                     {"num_hidden_layers", SizeField{&C::layers, most_layers}},
+                     {"num_attention_heads", SizeField{&C::heads, most_dim}},
+                     {"max_position_embeddings", SizeField{&C::positions, most_positions}},
+                     {"activation_function", ActivationField{&C::activation}},
+                     {"word_embed_proj_dim", read_projected_embedding},
+                     {"do_layer_norm_before", FixedField{"true"}},
+                     {"_remove_final_layer_norm", FixedField{"false"}},
+                     {"layer_norm_elementwise_affine", FixedField{"true"}},
+                     {"enable_bias", FixedField{"true"}},
+                     {"tie_word_embeddings", FlagField{&C::tied}}},
+          .tensors = {{"model.embed_tokens", "model.decoder.embed_tokens"},
+                      {"model.embed_positions", "model.decoder.embed_positions"},
+                      {"model.layers.*.self_attn.q_proj", "model.decoder.layers.*.self_attn.q_proj"},
+                      {"model.layers.*.self_attn.k_proj", "model.decoder.layers.*.self_attn.k_proj"},
+                      {"model.layers.*.self_attn.v_proj", "model.decoder.layers.*.self_attn.v_proj"},
+                      {"model.layers.*.self_attn.out_proj", "model.decoder.layers.*.self_attn.out_proj"},
+                      {"model.layers.*.self_attn_layer_norm", "model.decoder.layers.*.self_attn_layer_norm"},
+                      {"model.layers.*.fc1", "model.decoder.layers.*.fc1"},
+                      {"model.layers.*.fc2", "model.decoder.layers.*.fc2"},
+                      {"model.layers.*.final_layer_norm", "model.decoder.layers.*.final_layer_norm"},
+                      {"model.layer_norm", "model.decoder.final_layer_norm"},
+                      {"lm_head", "lm_head"}},
+          .heads = decoder_heads(),
+          .prefix = "model."};
+}
+
+// attention_layers, or attention_types, which has the same in runs: [[["global", "local"], 12]].
+void read_neo_layers(ConfigReader& reader, C& config) {
+  std::vector<nlohmann::json> kinds;
+  const nlohmann::json *runs = reader.find("attention_types"), *list = reader.find("attention_layers");
+  if (runs && runs->is_array()) {
+    for (const nlohmann::json& run : *runs) {
+      const bool good = run.is_array() && run.size() == 2 && run[0].is_array() && !run[0].empty() &&
+                        run[1].is_number_unsigned();
+      const std::uint64_t times = good ? run[1].get<std::uint64_t>() : 0;
+      for (std::uint64_t n = 0; n < times && static_cast<std::int64_t>(kinds.size()) <= config.layers; ++n)
+        kinds.insert(kinds.end(), run[0].begin(), run[0].end());
+    }
+  } else {
+    for (std::int64_t i = 0; i < config.layers; ++i) kinds.push_back(i % 2 == 0 ? "global" : "local");
+  }
+  const std::string expected =
+      "\"global\" or \"local\" for each of " + std::to_string(config.layers) + " layers";
+  if (static_cast<std::int64_t>(kinds.size()) != config.layers)
+    return reader.refuse("attention_types", expected, runs ? shown(*runs) : "none");
+  for (const nlohmann::json& kind : kinds) {
+    if (kind != "global" && kind != "local") return reader.refuse("attention_types", expected, kind);
+    config.sees.push_back(kind == "local" ? LayerSees::window : LayerSees::all);
+  }
+  if (list && *list != nlohmann::json(kinds))
+    reader.refuse("attention_layers", "what attention_types says", *list);
+}
+
+// Scores are not scaled.
+Family gpt_neo() {
+  C defaults = plain_defaults("gpt_neo", 50257, 2048, 24, 16);
+  defaults.activation = Activation::gelu_tanh;
+  defaults.scale_scores = false;
+  defaults.window = 256;
+  return {.defaults = defaults,
+          .classes = decoder_classes_with_answers("GPTNeo"),
+          .fields = {{"vocab_size", SizeField{&C::vocabulary, most_vocabulary}},
+                     {"hidden_size", SizeField{&C::dim, most_dim}},
+                     {"intermediate_size", SizeField{&C::feed_forward, most_dim}},
+                     {"num_layers", SizeField{&C::layers, most_layers}},
+                     {"num_heads", SizeField{&C::heads, most_dim}},
+                     {"max_position_embeddings", SizeField{&C::positions, most_positions}},
+                     {"window_size", OptionalSizeField{&C::window, most_positions}},
+                     {"attention_types", read_neo_layers},
+                     {"activation_function", ActivationField{&C::activation}},
+                     {"layer_norm_epsilon", NumberField{&C::norm_epsilon}},
+                     {"resid_dropout", NoEffect{}},
+                     {"embed_dropout", NoEffect{}},
+                     {"tie_word_embeddings", FlagField{&C::tied}}},
+          .tensors = {{"model.embed_tokens", "transformer.wte"},
+                      {"model.embed_positions", "transformer.wpe"},
+                      {"model.layers.*.self_attn.q_proj", "transformer.h.*.attn.attention.q_proj"},
+                      {"model.layers.*.self_attn.k_proj", "transformer.h.*.attn.attention.k_proj"},
+                      {"model.layers.*.self_attn.v_proj", "transformer.h.*.attn.attention.v_proj"},
+                      {"model.layers.*.self_attn.out_proj", "transformer.h.*.attn.attention.out_proj"},
+                      {"model.layers.*.self_attn_layer_norm", "transformer.h.*.ln_1"},
+                      {"model.layers.*.final_layer_norm", "transformer.h.*.ln_2"},
+                      {"model.layers.*.fc1", "transformer.h.*.mlp.c_fc"},
+                      {"model.layers.*.fc2", "transformer.h.*.mlp.c_proj"},
+                      {"model.layer_norm", "transformer.ln_f"},
+                      {"lm_head", "lm_head"}},
+          .heads = decoder_heads("classifier"),
+          .prefix = "transformer.",
+          .copies = {"*.attn.attention.bias", "*.attn.attention.masked_bias"}};
+}
+
+}  // namespace
+
+std::vector<Family> gpt2_families() {
+  return {gpt2(), opt(), gpt_neo()};
+}
+
+}  // namespace fovea::models

@@ -1,0 +1,213 @@
+// Decoders that are Llama's block with other values. Facts and names: transformers 5.23, and its older forms.
+#include <string>
+
+#include "models/family/decoder_parts.h"
+
+namespace fovea::models {
+namespace {
+
+using nn::NormPlace;
+using nn::NormSpec;
+using C = FamilyConfig;
+
+// q, k and v, and the two matrices of a gate, stand one below the other in one tensor.
+std::vector<TensorRule> fused_gate_tensors() {
+  return {{"model.layers.*.gate", "model.layers.*.mlp.gate_up_proj"},
+          {"model.layers.*.fc1", "model.layers.*.mlp.gate_up_proj"},
+          {"model.layers.*.fc2", "model.layers.*.mlp.down_proj"}};
+}
+
+// Of scalings that take the positions of the first training from here, and not from rope_parameters.
+void read_original_positions(ConfigReader& reader, C& config) {
+  const nlohmann::json* value = reader.find("original_max_position_embeddings");
+  const RopeScaling& scaling = config.rope.scaling;
+  if (value && !std::holds_alternative<NoScaling>(scaling) && !std::holds_alternative<LinearScaling>(scaling))
+    reader.refuse("original_max_position_embeddings", "none, with the rope_type of this file", *value);
+}
+
+Family phi3() {
+  C defaults = llama_defaults("phi3", 32064, 3072, 8192, 32, 32);
+  defaults.positions = 4096;
+  defaults.norm_epsilon = 1e-5;
+  defaults.rotary_share = 1.0;
+  return {.defaults = defaults,
+          .classes = decoder_classes("Phi3"),
+          .fields = joined(llama_fields(), {{"sliding_window", OptionalSizeField{&C::window, most_positions}},
+                                            {"layer_types", read_layer_types},
+                                            {"rope_parameters", read_rope},
+                                            {"original_max_position_embeddings", read_original_positions},
+                                            // Of the published files, which no release reads.
+                                            {"attention_bias", FixedField{"false"}}}),
+          .tensors = joined({{"model.embed_tokens", "model.embed_tokens"},
+                             {"model.layers.*.self_attn.q_proj", "model.layers.*.self_attn.qkv_proj"},
+                             {"model.layers.*.self_attn.k_proj", "model.layers.*.self_attn.qkv_proj"},
+                             {"model.layers.*.self_attn.v_proj", "model.layers.*.self_attn.qkv_proj"},
+                             {"model.layers.*.self_attn.out_proj", "model.layers.*.self_attn.o_proj"},
+                             {"model.layers.*.self_attn_layer_norm", "model.layers.*.input_layernorm"},
+                             {"model.layers.*.final_layer_norm", "model.layers.*.post_attention_layernorm"},
+                             {"model.layer_norm", "model.norm"},
+                             {"lm_head", "lm_head"}},
+                            fused_gate_tensors()),
+          .heads = decoder_heads(),
+          .prefix = "model."};
+}
+
+// Pairs of neighbours are turned, half of a head's elements.
+Family glm() {
+  C defaults = llama_defaults("glm", 151552, 4096, 13696, 40, 32);
+  defaults.kv_heads = 2;
+  defaults.head_dim = 128;
+  defaults.positions = 131072;
+  defaults.norm_epsilon = 1.5625e-7;
+  defaults.query_bias = true;
+  defaults.rope.layout = RopeLayout::interleaved;
+  defaults.rotary_share = 0.5;
+  return {.defaults = defaults,
+          .classes = decoder_classes("Glm"),
+          .fields = joined(llama_fields(),
+                           {{"attention_bias", FlagField{&C::query_bias}}, {"rope_parameters", read_rope}}),
+          .tensors = joined(joined(attention_tensors(), fused_gate_tensors()),
+                            {{"model.layers.*.final_layer_norm", "model.layers.*.post_attention_layernorm"}}),
+          .heads = decoder_heads(),
+          .prefix = "model."};
+}
+
+// Each part of a block has a norm at both ends.
+Family glm4() {
+  Family family = glm();
+  family.defaults.model_type = "glm4";
+  family.defaults.norm_place = NormPlace::sandwich;
+  family.classes = decoder_classes("Glm4");
+  family.tensors = joined(joined(attention_tensors(), fused_gate_tensors()),
+                          {{"model.layers.*.self_attn_end_norm", "model.layers.*.post_self_attn_layernorm"},
+                           {"model.layers.*.final_layer_norm", "model.layers.*.post_attention_layernorm"},
+                           {"model.layers.*.final_end_norm", "model.layers.*.post_mlp_layernorm"}});
+  return family;
+}
+
+Family helium() {
+  C defaults = llama_defaults("helium", 48000, 2560, 7040, 24, 20);
+  defaults.kv_heads = 20;
+  defaults.head_dim = 128;
+  defaults.positions = 4096;
+  defaults.norm_epsilon = 1e-8;
+  defaults.rope = {.base = 1e5, .layout = RopeLayout::interleaved};
+  return {.defaults = defaults,
+          .classes = decoder_classes("Helium"),
+          .fields = joined(llama_fields(), {{"attention_bias", FlagField{&C::query_bias}},
+                                            {"mlp_bias", FlagField{&C::mlp_bias}},
+                                            {"rope_parameters", read_rope}}),
+          .tensors = llama_tensors(),
+          .heads = decoder_heads(),
+          .prefix = "model."};
+}
+
+Family ernie4_5() {
+  C defaults = llama_defaults("ernie4_5", 103424, 1024, 3072, 18, 16);
+  defaults.kv_heads = 2;
+  defaults.head_dim = 128;
+  defaults.positions = 131072;
+  defaults.norm_epsilon = 1e-5;
+  defaults.tied = true;
+  defaults.rope = {.base = 5e5, .layout = RopeLayout::interleaved};
+  return {.defaults = defaults,
+          .classes = {{"Ernie4_5ForCausalLM", FamilyHead::language}, {"Ernie4_5Model"}},
+          .fields = joined(llama_fields(), {{"use_bias", read_use_bias}, {"rope_parameters", read_rope}}),
+          .tensors = llama_tensors(),
+          .prefix = "model."};
+}
+
+Family seed_oss() {
+  C defaults = llama_defaults("seed_oss", 155136, 4096, 27648, 64, 80);
+  defaults.kv_heads = 8;
+  defaults.head_dim = 128;
+  defaults.positions = 524288;
+  defaults.query_bias = true;
+  return {.defaults = defaults,
+          .classes = decoder_classes_with_answers("SeedOss"),
+          .fields = joined(llama_fields(), {{"attention_bias", FlagField{&C::query_bias}},
+                                            {"attention_out_bias", FlagField{&C::output_bias}},
+                                            {"mlp_bias", FlagField{&C::mlp_bias}},
+                                            {"rope_parameters", read_rope}}),
+          .tensors = llama_tensors(),
+          .heads = decoder_heads(),
+          .prefix = "model."};
+}
+
+Family stablelm() {
+  C defaults = llama_defaults("stablelm", 50304, 2560, 6912, 32, 32);
+  defaults.kv_heads = 32;
+  defaults.positions = 4096;
+  defaults.norm = NormSpec::Kind::layer;
+  defaults.norm_epsilon = 1e-5;
+  defaults.rotary_share = 0.25;
+  return {.defaults = defaults,
+          .classes = decoder_classes("StableLm"),
+          .fields = joined(llama_sizes(), {{"hidden_act", ActivationField{&C::activation}},
+                                           {"layer_norm_eps", NumberField{&C::norm_epsilon}},
+                                           {"use_qkv_bias", FlagField{&C::query_bias}},
+                                           {"qk_layernorm", FixedField{"false"}},
+                                           {"use_parallel_residual", FixedField{"false"}},
+                                           {"hidden_dropout", NoEffect{}},
+                                           {"rope_parameters", read_rope}}),
+          .tensors = llama_tensors(),
+          .heads = decoder_heads(),
+          .prefix = "model."};
+}
+
+Family ministral() {
+  C defaults = llama_defaults("ministral", 32000, 4096, 14336, 32, 32);
+  defaults.kv_heads = 8;
+  defaults.positions = 131072;
+  defaults.window = 4096;
+  return {.defaults = defaults,
+          .classes = decoder_classes_with_answers("Ministral", ""),
+          .fields = joined(llama_fields(), {{"sliding_window", OptionalSizeField{&C::window, most_positions}},
+                                            {"layer_types", read_layer_types},
+                                            {"rope_parameters", read_rope}}),
+          .tensors = llama_tensors(),
+          .heads = decoder_heads(),
+          .prefix = "model."};
+}
+
+// Where some layers have a window, the others have no positions.
+void read_exaone_layers(ConfigReader& reader, C& config) {
+  std::int64_t pattern = 4;
+  if (const nlohmann::json* value = reader.find("sliding_window_pattern")) {
+    if (const auto read =
+            reader.size("sliding_window_pattern", *value, config.window ? 1 : 0, most_positions))
+      pattern = *read;
+  }
+  layer_types_or(reader, config, [&](std::int64_t i) { return config.window && (i + 1) % pattern != 0; });
+  if (!config.window) return;
+  for (const LayerSees sees : config.sees) config.layers_with_rope.push_back(sees == LayerSees::window);
+}
+
+// The only norms are behind attention and behind the feed-forward part.
+Family exaone4() {
+  C defaults = llama_defaults("exaone4", 102400, 4096, 16384, 32, 32);
+  defaults.kv_heads = 32;
+  defaults.positions = 2048;
+  defaults.window = 4096;
+  defaults.norm_epsilon = 1e-5;
+  defaults.norm_place = NormPlace::end;
+  defaults.query_key_norm = true;
+  return {
+      .defaults = defaults,
+      .classes = decoder_classes_with_answers("Exaone4"),
+      .fields = joined(llama_fields(), {{"sliding_window", OptionalSizeField{&C::window, most_positions}},
+                                        {"layer_types", read_exaone_layers},
+                                        {"rope_parameters", read_rope}}),
+      .tensors = joined(joined(attention_tensors("model.layers.*.post_attention_layernorm"), gate_tensors()),
+                        {{"model.layers.*.final_layer_norm", "model.layers.*.post_feedforward_layernorm"}}),
+      .heads = decoder_heads(),
+      .prefix = "model."};
+}
+
+}  // namespace
+
+std::vector<Family> llama_relatives() {
+  return {phi3(), glm(), glm4(), helium(), ernie4_5(), seed_oss(), stablelm(), ministral(), exaone4()};
+}
+
+}  // namespace fovea::models
