@@ -8,7 +8,7 @@ import sys
 
 import families_oracle
 import oracle_main
-from families_oracle import DECODERS, ENCODERS, SIDES, T5, TRANSLATORS
+from families_cases import DECODERS, ENCODERS, SIDES, T5, TRANSLATORS
 
 TRANSLATORS_WITH_HEADS = [("Bart", "BartForSequenceClassification", SIDES), ("MBart", "MBartForQuestionAnswering", SIDES),
                           ("T5", "T5ForSequenceClassification", T5), ("T5", "T5ForQuestionAnswering", T5)]

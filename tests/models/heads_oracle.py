@@ -10,7 +10,7 @@ import sys
 import families_oracle
 import oracle_main
 import texts_oracle
-from families_oracle import BERT, DISTIL, GPT2, GROUPED, HYBRID, MODERN, ROBERTA, SIDES, T5
+from families_cases import BERT, DISTIL, GPT2, GROUPED, HYBRID, MODERN, NEO, OPT, ROBERTA, SIDES, T5
 
 LABELS = {"id2label": {0: "O", 1: "B-PER", 2: "I-PER", 3: "LOC"}, "label2id": {"O": 0, "B-PER": 1, "I-PER": 2, "LOC": 3}}
 SEQUENCE, TOKENS, ANSWER = "ForSequenceClassification", "ForTokenClassification", "ForQuestionAnswering"
@@ -42,6 +42,16 @@ FAMILIES = [
     ("T5", T5, (SEQUENCE, ANSWER)),
     ("T5", dict(T5, decoder_start_token_id=9, feed_forward_proj="gated-gelu", tie_word_embeddings=False), (SEQUENCE, ANSWER)),
     ("MT5", T5, (SEQUENCE, ANSWER)),
+    ("Phi3", GROUPED, (SEQUENCE, TOKENS)),
+    ("Glm", dict(GROUPED, head_dim=16), (SEQUENCE, TOKENS)),
+    ("Glm4", dict(GROUPED, head_dim=16), (SEQUENCE, TOKENS)),
+    ("Helium", dict(GROUPED, head_dim=8), (SEQUENCE, TOKENS)),
+    ("StableLm", GROUPED, (SEQUENCE, TOKENS)),
+    ("Ministral", dict(GROUPED, head_dim=8, sliding_window=5), (SEQUENCE, TOKENS, ANSWER)),
+    ("Exaone4", dict(GROUPED, sliding_window=5), (SEQUENCE, TOKENS, ANSWER)),
+    ("SeedOss", dict(GROUPED, head_dim=8), (SEQUENCE, TOKENS, ANSWER)),
+    ("GPTNeo", NEO, (SEQUENCE, TOKENS, ANSWER)),
+    ("OPT", OPT, (SEQUENCE, ANSWER)),
 ]
 # Models whose decoder reads the text again. Labels are those of the row with this id.
 ENDS = {"Bart": 2, "MBart": 2, "T5": 1, "MT5": 1}

@@ -161,7 +161,7 @@ Family ministral() {
   defaults.positions = 131072;
   defaults.window = 4096;
   return {.defaults = defaults,
-          .classes = decoder_classes_with_answers("Ministral", ""),
+          .classes = decoder_classes_with_answers("Ministral"),
           .fields = joined(llama_fields(), {{"sliding_window", OptionalSizeField{&C::window, most_positions}},
                                             {"layer_types", read_layer_types},
                                             {"rope_parameters", read_rope}}),
