@@ -85,6 +85,20 @@ TEST_P(RecurrenceKernels, AgreeWithTheReference) {
   }
 }
 
+// Rows that lie a KiB or more apart are copied, others are read where they are.
+TEST_P(RecurrenceKernels, AgreeWhereRowsLieFarApart) {
+  if (GetParam() == "reference") GTEST_SKIP() << "it is compared with central differences";
+  for (const Write& write :
+       {Write(AdditiveWrite{}), Write(DeltaWrite{}), Write(DiagonalPlusLowRankWrite{})}) {
+    RecurrenceCase c{.spec = {.decay = ScalarDecay{}, .write = write}, .placed = Placed::heads_inside};
+    c.shape = {.num_query_heads = 4, .num_key_heads = 4, .num_heads = 4, .len = 40, .key_dim = 64};
+    const RecurrenceData data(c);
+    const RecurrenceRun reference = run_case(c, data, "reference");
+    EXPECT_EQ(difference(run_case(c, data, GetParam()), reference, tolerance(c, reference)), "")
+        << to_string(c.spec);
+  }
+}
+
 TEST_P(RecurrenceKernels, SavedStatesGiveTheBitsOfStatesComputedAgain) {
   if (GetParam().find("chunked") == std::string::npos) GTEST_SKIP() << "it saves none";
   for (const RecurrenceCase& c : recurrence_case_table()) {

@@ -21,7 +21,7 @@ template <class T>
 class FetchedRows {
  public:
   FetchedRows(const RecurrenceProblem<T>& p, Carve& carve)
-      : pieces_(carve.Take<Piece>(kChunk * MostRows(p) + p.key_dim)) {}
+      : pieces_(carve.Take<Piece>(kChunk * MostRows(p) + 1)) {}
 
   HWY_INLINE void Restart() { next_ = end_ = 0; }
   template <class P>
@@ -29,16 +29,24 @@ class FetchedRows {
                       int64_t first, int64_t count) {
     if (!from.data) return;
     const TokenSequence& sequence = p.sequences[at.n];
-    for (int64_t i = 0; i < at.count; ++i) {
-      pieces_[end_++] = {RecurrenceRow(from, sequence.entry, h, sequence.row(at.begin + i)) + first, count};
+    const auto row = [&](int64_t i) {
+      return RecurrenceRow(from, sequence.entry, h, sequence.row(at.begin + i)) + first;
+    };
+    if (!sequence.rows) {
+      if (at.count > 0) pieces_[end_++] = {row(0), from.row_stride, at.count, count};
+      return;
     }
+    for (int64_t i = 0; i < at.count; ++i) pieces_[end_++] = {row(i), 0, 1, count};
   }
   HWY_INLINE void Add(const T* rows, int64_t count, int64_t dim) {
-    for (int64_t i = 0; i < count; ++i) pieces_[end_++] = {rows + i * dim, dim};
+    if (count > 0) pieces_[end_++] = {rows, dim, count, dim};
   }
   HWY_INLINE void Some() {
-    for (int64_t lines = 0; lines < kLinesAtOnce && next_ < end_; ++next_) {
-      for (int64_t j = 0; j < pieces_[next_].count; j += kLine, ++lines) FetchLine(pieces_[next_].row + j);
+    for (int64_t lines = 0; lines < kLinesAtOnce && next_ < end_;) {
+      Piece& piece = pieces_[next_];
+      for (int64_t j = 0; j < piece.count; j += kLine, ++lines) FetchLine(piece.row + j);
+      piece.row += piece.stride;
+      if (--piece.rows == 0) ++next_;
     }
   }
   HWY_INLINE void Rest() {
@@ -50,9 +58,10 @@ class FetchedRows {
   /// W of saved chunks, whose states are key_dim rows more.
   static int64_t MostRows(const RecurrenceProblem<T>& p) { return 13 + 3 * ReadersOf(p); }
   static constexpr int64_t kLine = 64 / static_cast<int64_t>(sizeof(T)), kLinesAtOnce = 16;
+  /// Rows that are still to be fetched, and the numbers of each.
   struct Piece {
     const T* row;
-    int64_t count;
+    int64_t stride, rows, count;
   };
   Piece* pieces_;
   int64_t next_ = 0, end_ = 0;
@@ -165,7 +174,13 @@ HWY_INLINE void SumRows(const ChunkSum<T>& p, int64_t m, int64_t n_count, Fetche
 /// m_count rows of n_count columns, whole vectors.
 template <class T>
 HWY_NOINLINE void Sum(int64_t m_count, int64_t n_count, const ChunkSum<T>& p, FetchedRows<T>& fetch) {
-  ForSixRows(m_count, [&]<int kRows>(int64_t m) HWY_ATTR { SumRows<kRows>(p, m, n_count, fetch); });
+  // Sixteen rows are 6 + 5 + 5, not 6 + 6 + 4: eight accumulators of two vectors wait for each other.
+  const int64_t fives = (6 - m_count % 6) % 6, sixes_end = m_count - 5 * fives;
+  if (kTileVectors != 2 || sixes_end < 0)
+    return ForSixRows(m_count, [&]<int kRows>(int64_t m) HWY_ATTR { SumRows<kRows>(p, m, n_count, fetch); });
+  int64_t m = 0;
+  for (; m < sixes_end; m += 6) SumRows<6>(p, m, n_count, fetch);
+  for (; m < m_count; m += 5) SumRows<5>(p, m, n_count, fetch);
 }
 
 }  // namespace HWY_NAMESPACE

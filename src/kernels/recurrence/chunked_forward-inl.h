@@ -47,15 +47,15 @@ HWY_INLINE void SolveColumns(const T* n, int64_t count, int64_t stride, T* w) {
   for (int64_t step = 0; step < count; ++step) {
     const int64_t i = kTransposed ? count - 1 - step : step;
     V sum[kVectors];
-    HWY_UNROLL(4)
+    HWY_UNROLL(8)
     for (int v = 0; v < kVectors; ++v) sum[v] = hn::LoadU(d, w + i * stride + v * lanes);
     for (int64_t j = kTransposed ? i + 1 : 0; j < (kTransposed ? count : i); ++j) {
       const V factor = hn::Set(d, kTransposed ? n[j * kChunk + i] : n[i * kChunk + j]);
-      HWY_UNROLL(4)
+      HWY_UNROLL(8)
       for (int v = 0; v < kVectors; ++v)
         sum[v] = hn::MulAdd(factor, hn::LoadU(d, w + j * stride + v * lanes), sum[v]);
     }
-    HWY_UNROLL(4)
+    HWY_UNROLL(8)
     for (int v = 0; v < kVectors; ++v) hn::StoreU(sum[v], d, w + i * stride + v * lanes);
   }
 }
@@ -63,6 +63,10 @@ template <bool kTransposed, class T>
 HWY_NOINLINE void Solve(const T* n, int64_t count, int64_t stride, T* w) {
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(hn::ScalableTag<T>()));
   int64_t at = 0;
+  // Eight sums, since four wait for each other's multiply-adds; more would not stay in 16 registers.
+  if constexpr (kTileVectors == 2) {
+    for (; at + 8 * lanes <= stride; at += 8 * lanes) SolveColumns<kTransposed, 8>(n, count, stride, w + at);
+  }
   for (; at + 4 * lanes <= stride; at += 4 * lanes) SolveColumns<kTransposed, 4>(n, count, stride, w + at);
   for (; at < stride; at += lanes) SolveColumns<kTransposed, 1>(n, count, stride, w + at);
 }

@@ -35,7 +35,8 @@ HWY_INLINE V Softplus(D d, V x) {
   const V u = Exp(d, hn::Neg(hn::Abs(x))), s = hn::Div(u, hn::Add(u, hn::Set(d, T(2)))),
           square = hn::Mul(s, s);
   V sum = hn::Set(d, T(2) / T(2 * kTerms - 1));
-  for (int k = kTerms - 1; k-- > 0;) sum = hn::MulAdd(sum, square, hn::Set(d, T(2) / T(2 * k + 1)));
+  _Pragma("GCC unroll 17") for (int k = kTerms - 1; k-- > 0;) sum =
+      hn::MulAdd(sum, square, hn::Set(d, T(2) / T(2 * k + 1)));
   return hn::MulAdd(sum, s, AtLeast(hn::Zero(d), x));
 }
 
@@ -83,7 +84,7 @@ HWY_INLINE V PowerOf2(D d, V x) {
   } else {
     p = hn::MulAdd(hn::Set(d, T(0.00132647273)), r, hn::Set(d, T(0.00967151299)));
     const T terms[] = {T(0.0555073358), T(0.240222424), T(0.693147004), T(1)};
-    for (const T term : terms) p = hn::MulAdd(p, r, hn::Set(d, term));
+    p = Horner(d, p, r, terms);
   }
   const auto exponent =
       hn::Add(hn::Sub(hn::BitCast(di, shifted), hn::BitCast(di, magic)), hn::Set(di, kBias));
