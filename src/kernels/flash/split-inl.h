@@ -46,14 +46,20 @@ HWY_INLINE void StoredScores(const T* queries, int64_t padded, const StoredRows<
     const S* rows[kKeys];
     FOVEA_UNROLL for (int k = 0; k < kKeys; ++k) rows[k] = keys.at(j + k < count ? j + k : count - 1);
     // One key after the other, so that memory is read in order. Read side by side, several rows are streams
-    // of their own, which the prefetcher follows at half the rate.
+    // of their own, which the prefetcher follows at half the rate. Two keys go side by side all the same: the
+    // four sums of one wait for each other, and each vector of a query is loaded once.
+    constexpr int kTogether = kKeys == 2 ? 2 : 1;
     int64_t i = 0;
-    FOVEA_UNROLL for (int k = 0; k < kKeys; ++k) {
-      ahead.Next(dim);
+    FOVEA_UNROLL for (int first = 0; first < kKeys; first += kTogether) {
+      for (int k = 0; k < kTogether; ++k) ahead.Next(dim);
       for (i = 0; i + lanes <= dim; i += lanes) {
-        const V key = LoadWide(d, rows[k] + i);
-        FOVEA_UNROLL for (int r = 0; r < kRows; ++r) sums[r * kKeys + k] =
-            hn::MulAdd(hn::LoadU(d, queries + r * padded + i), key, sums[r * kKeys + k]);
+        V key[kTogether];
+        FOVEA_UNROLL for (int k = 0; k < kTogether; ++k) key[k] = LoadWide(d, rows[first + k] + i);
+        FOVEA_UNROLL for (int r = 0; r < kRows; ++r) {
+          const V query = hn::LoadU(d, queries + r * padded + i);
+          FOVEA_UNROLL for (int k = 0; k < kTogether; ++k) sums[r * kKeys + first + k] =
+              hn::MulAdd(query, key[k], sums[r * kKeys + first + k]);
+        }
       }
     }
     // Unrolled as well: the sums would otherwise lie in memory, which took half the time of rows of 24.
@@ -67,6 +73,11 @@ HWY_INLINE void StoredScores(const T* queries, int64_t padded, const StoredRows<
     alignas(64) T folded[kSums > kLanes ? kSums : kLanes];
     FoldSums<kSums, kLanes>(d, sums, folded);
     const int64_t there = HWY_MIN(count - j, int64_t{kKeys});
+    if (kKeys == 2 && there == 2) {
+      FOVEA_UNROLL for (int r = 0; r < kRows; ++r)
+          hwy::CopyBytes<2 * sizeof(T)>(folded + 2 * r, scores + r * score_stride + j);
+      continue;
+    }
     for (int r = 0; r < kRows; ++r) {
       for (int64_t k = 0; k < there; ++k) scores[r * score_stride + j + k] = folded[r * kKeys + k];
     }
@@ -87,10 +98,15 @@ HWY_INLINE void AddStored(T weight, const S* value, int64_t dim, T* gathered) {
                gathered + i);
 }
 
+/// The rows whose weights of four values stay in registers: of 16 registers they would take all for four
+/// rows.
+template <int kRows>
+inline constexpr int kWeightRows = kSums == 8 && kRows > 2 ? (kRows % 2 == 0 ? 2 : 1) : kRows;
+
 /// gathered[r] += Σ_j weights[r · weight_stride + j] · value j for kRows rows of `padded` elements. Four
-/// values are taken at a time: their kRows × 4 weights stay in registers, and each vector of `gathered` is
-/// loaded and stored once for four values. A weight of 0 reads nothing: its key may be hidden, and its value
-/// NaN.
+/// values are taken at a time: their weights stay in registers, of kWeightRows rows at a time, and each
+/// vector of `gathered` is loaded and stored once for four values. A weight of 0 reads nothing: its key may
+/// be hidden, and its value NaN.
 template <int kRows, class T, class S>
 HWY_INLINE void AddStoredRows(const T* weights, int64_t weight_stride, const StoredRows<S>& values,
                               int64_t dim, int64_t count, bool fetch, T* gathered, int64_t padded) {
@@ -114,23 +130,26 @@ HWY_INLINE void AddStoredRows(const T* weights, int64_t weight_stride, const Sto
       }
       continue;
     }
-    V factor[kRows][4];
-    FOVEA_UNROLL for (int r = 0; r < kRows; ++r) {
-      FOVEA_UNROLL for (int k = 0; k < 4; ++k) factor[r][k] = hn::Set(d, weights[r * weight_stride + j + k]);
-    }
-    for (int64_t i = 0; i < dim; i += lanes) {
-      V value[4];
-      if (i < whole) {
-        FOVEA_UNROLL for (int k = 0; k < 4; ++k) {
-          value[k] = LoadWide(d, values.at(j + k) + i);
-        }
-      } else {
-        FOVEA_UNROLL for (int k = 0; k < 4; ++k) value[k] = LoadWideN(d, values.at(j + k) + i, dim - i);
+    constexpr int kGroup = kWeightRows<kRows>;
+    for (int first = 0; first < kRows; first += kGroup) {
+      const T* w = weights + first * weight_stride + j;
+      T* to = gathered + first * padded;
+      V factor[kGroup][4];
+      FOVEA_UNROLL for (int r = 0; r < kGroup; ++r) {
+        FOVEA_UNROLL for (int k = 0; k < 4; ++k) factor[r][k] = hn::Set(d, w[r * weight_stride + k]);
       }
-      FOVEA_UNROLL for (int r = 0; r < kRows; ++r) {
-        V sum = hn::LoadU(d, gathered + r * padded + i);
-        FOVEA_UNROLL for (int k = 0; k < 4; ++k) sum = hn::MulAdd(factor[r][k], value[k], sum);
-        hn::StoreU(sum, d, gathered + r * padded + i);
+      for (int64_t i = 0; i < dim; i += lanes) {
+        V value[4];
+        if (i < whole) {
+          FOVEA_UNROLL for (int k = 0; k < 4; ++k) value[k] = LoadWide(d, values.at(j + k) + i);
+        } else {
+          FOVEA_UNROLL for (int k = 0; k < 4; ++k) value[k] = LoadWideN(d, values.at(j + k) + i, dim - i);
+        }
+        FOVEA_UNROLL for (int r = 0; r < kGroup; ++r) {
+          V sum = hn::LoadU(d, to + r * padded + i);
+          FOVEA_UNROLL for (int k = 0; k < 4; ++k) sum = hn::MulAdd(factor[r][k], value[k], sum);
+          hn::StoreU(sum, d, to + r * padded + i);
+        }
       }
     }
   }

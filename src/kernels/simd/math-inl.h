@@ -180,9 +180,9 @@ HWY_INLINE V FoldPair([[maybe_unused]] D d, V a, V b) {
 }
 
 #if HWY_TARGET == HWY_AVX2
-/// Eight sums of eight lanes. Pairs are folded within the halves of their vectors, and the halves last,
-/// because a permutation across halves takes three times as long as one within them: 14 of them here, where
-/// FoldPair takes 28 of which half cross.
+/// Eight sums of eight lanes. Pairs are folded within the halves of their vectors, and the halves last. A
+/// permutation across halves takes three times as long as one within them. Here are 14 permutations, 2 of
+/// them across; FoldPair takes 28, of which 14 cross.
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V FoldEight(D d, const V* sums) {
   const hn::Repartition<double, D> pairs;
