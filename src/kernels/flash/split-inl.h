@@ -104,7 +104,7 @@ template <int kRows>
 inline constexpr int kWeightRows = kSums == 8 && kRows > 2 ? (kRows % 2 == 0 ? 2 : 1) : kRows;
 
 /// gathered[r] += Σ_j weights[r · weight_stride + j] · value j for kRows rows of `padded` elements. Four
-/// values are taken at a time: their weights stay in registers, of kWeightRows rows at a time, and each
+/// values are taken at a time, and their weights stay in registers for kWeightRows rows at a time. Each
 /// vector of `gathered` is loaded and stored once for four values. A weight of 0 reads nothing: its key may
 /// be hidden, and its value NaN.
 template <int kRows, class T, class S>
