@@ -9,11 +9,49 @@
 
 namespace fovea::models {
 
+namespace {
+
+bool has_padding(std::span<const std::int64_t> lengths, std::int64_t length) {
+  return std::ranges::any_of(lengths, [&](std::int64_t n) { return n < length; });
+}
+
+// The first target_lengths[n] of every sequence n.
+template <class T>
+std::vector<T> of_words(std::span<const T> padded, const Batch& batch) {
+  std::vector<T> kept;
+  for (std::size_t n = 0; n < batch.target_lengths.size(); ++n) {
+    const auto sequence = padded.subspan(n * static_cast<std::size_t>(batch.target_len),
+                                         static_cast<std::size_t>(batch.target_lengths[n]));
+    kept.insert(kept.end(), sequence.begin(), sequence.end());
+  }
+  return kept;
+}
+
+}  // namespace
+
+nn::Var SequenceToSequence::hidden_of_words(nn::Context& /*context*/, const Batch& /*batch*/) {
+  return {};
+}
+
 nn::Var SequenceToSequence::loss(nn::Context& context, const Batch& batch, const LossOptions& options,
                                  autograd::CrossEntropyStats* stats) {
-  const nn::Var read = hidden(context, batch, nullptr, nullptr);
-  return autograd::linear_cross_entropy(read, output_weight(context), output_bias(context),
-                                        batch.target_output, options.smoothing, options.reduction, stats);
+  const auto of = [&](const nn::Var& rows, std::span<const std::int32_t> targets,
+                      const autograd::Reduction& reduction) {
+    return autograd::linear_cross_entropy(rows, output_weight(context), output_bias(context), targets,
+                                          options.smoothing, reduction, stats);
+  };
+  const std::span<const float> weights = options.reduction.weights;
+  if ((has_padding(batch.source_lengths, batch.source_len) ||
+       has_padding(batch.target_lengths, batch.target_len)) &&
+      (weights.empty() || weights.size() == batch.target_output.size())) {
+    const nn::Var words = hidden_of_words(context, batch);
+    const std::vector<float> of_targets = weights.empty() ? std::vector<float>() : of_words(weights, batch);
+    autograd::Reduction reduction = options.reduction;
+    reduction.weights = of_targets;
+    if (!words.empty())
+      return of(words, of_words(std::span<const std::int32_t>(batch.target_output), batch), reduction);
+  }
+  return of(hidden(context, batch, nullptr, nullptr), batch.target_output, options.reduction);
 }
 
 std::vector<std::vector<autograd::Probable>> SequenceToSequence::most_probable(

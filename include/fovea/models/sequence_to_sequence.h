@@ -106,6 +106,10 @@ class SequenceToSequence {
   Tensor log_probabilities(const nn::Var& hidden);
 
  protected:
+  /// `hidden` without rows of padding: the first target_lengths[n] rows of each sequence n, one behind
+  /// another. Empty if this model computes all rows.
+  virtual nn::Var hidden_of_words(nn::Context& context, const Batch& batch);
+
   explicit SequenceToSequence(nn::ParameterSet parameters)
       : parameters_(std::make_unique<nn::ParameterSet>(std::move(parameters))) {}
 

@@ -38,6 +38,21 @@ struct TransformerState final : DecoderState {
   }
 };
 
+// The ids of padded sentences one behind another; sentence n begins at starts[n].
+struct PackedIds {
+  PackedIds(std::span<const std::int32_t> padded, std::int64_t length,
+            std::span<const std::int64_t> lengths) {
+    for (std::size_t n = 0; n < lengths.size(); ++n) {
+      const auto sentence =
+          padded.subspan(n * static_cast<std::size_t>(length), static_cast<std::size_t>(lengths[n]));
+      ids.insert(ids.end(), sentence.begin(), sentence.end());
+      starts.push_back(std::ssize(ids));
+    }
+  }
+  std::vector<std::int32_t> ids;
+  std::vector<std::int64_t> starts{0};
+};
+
 class TransformerModel final : public SequenceToSequence {
  public:
   enum class Layers : std::uint8_t { of_the_config, their_own };
@@ -88,6 +103,17 @@ class TransformerModel final : public SequenceToSequence {
     return output_rows(x, batch.size * batch.target_len);
   }
 
+  Var hidden_of_words(Context& context, const Batch& batch) override {
+    if (!runs_packed(encoder_) || !runs_packed(decoder_)) return {};
+    const PackedIds source(batch.source, batch.source_len, batch.source_lengths),
+        target(batch.target_input, batch.target_len, batch.target_lengths);
+    const Var memory = encode(context, source);
+    const Var x = decoder_(
+        context, embed(context, decoder_, target),
+        {.mask = Causal{}, .memory = memory, .starts = target.starts, .memory_starts = source.starts});
+    return output_rows(x, std::ssize(target.ids));
+  }
+
   std::unique_ptr<DecoderState> start(std::span<const std::int32_t> source, std::int64_t source_len,
                                       std::span<const std::int64_t> lengths) override {
     Context context;
@@ -97,10 +123,14 @@ class TransformerModel final : public SequenceToSequence {
     state->source_lengths.assign(lengths.begin(), lengths.end());
     for (const std::int64_t n : lengths) state->score_evaluations += heads_of(encoder_) * n * n;
     const bool padded = std::ranges::any_of(lengths, [&](std::int64_t n) { return n < source_len; });
-    const Var memory = padded && runs_packed(encoder_)
-                           ? encode_packed(context, source, source_len, lengths)
-                           : encode(context, source, state->rows, source_len, lengths, nullptr, nullptr);
-    state->cache = decoder_.start(context, memory);
+    if (padded && runs_packed(encoder_)) {
+      const PackedIds packed(source, source_len, lengths);
+      const Var memory = with_padding(encode(context, packed).value(), packed.starts, source_len);
+      state->cache = decoder_.start(context, memory);
+    } else {
+      state->cache = decoder_.start(
+          context, encode(context, source, state->rows, source_len, lengths, nullptr, nullptr));
+    }
     return state;
   }
 
@@ -216,25 +246,29 @@ class TransformerModel final : public SequenceToSequence {
     });
   }
 
-  // The same for inference, without work for padding: its rows are zero in the result, [rows, length, dim].
-  Var encode_packed(Context& context, std::span<const std::int32_t> source, std::int64_t length,
-                    std::span<const std::int64_t> lengths) const {
-    std::vector<std::int32_t> ids;
-    std::vector<std::int64_t> starts{0};
-    for (std::size_t row = 0; row < lengths.size(); ++row) {
-      const auto of_row =
-          source.subspan(row * static_cast<std::size_t>(length), static_cast<std::size_t>(lengths[row]));
-      ids.insert(ids.end(), of_row.begin(), of_row.end());
-      starts.push_back(std::ssize(ids));
+  Var embed(Context& context, const nn::TransformerStack& stack, const PackedIds& packed) const {
+    const std::vector<std::int64_t> first(packed.starts.size() - 1, 0);
+    const Var words = embedding_(context, packed.ids, embedding_factor_);
+    return stack.enter(context, reshape(words, {1, std::ssize(packed.ids), config_.dim}), packed.starts,
+                       first);
+  }
+
+  // The same without work for padding: [1, words of all sentences, dim].
+  Var encode(Context& context, const PackedIds& source) const {
+    return encoder_(context, embed(context, encoder_, source),
+                    {.mask = Everything{}, .starts = source.starts});
+  }
+
+  // For a decoder that reads a padded memory. Rows of padding are zero: [sentences, length, dim].
+  Tensor with_padding(const Tensor& rows, std::span<const std::int64_t> starts, std::int64_t length) const {
+    const std::int64_t sentences = std::ssize(starts) - 1;
+    Tensor padded = Tensor::zeros(DType::f32, {sentences, length, config_.dim});
+    for (std::int64_t n = 0; n < sentences; ++n) {
+      const std::int64_t first = starts[static_cast<std::size_t>(n)],
+                         end = starts[static_cast<std::size_t>(n) + 1];
+      std::copy_n(rows.data<float>() + first * config_.dim, (end - first) * config_.dim,
+                  padded.data<float>() + n * length * config_.dim);
     }
-    const std::vector<std::int64_t> first(lengths.size(), 0);
-    const Var words = embedding_(context, ids, embedding_factor_);
-    const Var x = encoder_.enter(context, reshape(words, {1, std::ssize(ids), config_.dim}), starts, first);
-    const Tensor rows = encoder_(context, x, {.mask = Everything{}, .starts = starts}).value();
-    Tensor padded = Tensor::zeros(DType::f32, {std::ssize(lengths), length, config_.dim});
-    for (std::size_t row = 0; row < lengths.size(); ++row)
-      std::copy_n(rows.data<float>() + starts[row] * config_.dim, lengths[row] * config_.dim,
-                  padded.data<float>() + static_cast<std::int64_t>(row) * length * config_.dim);
     return padded;
   }
 
