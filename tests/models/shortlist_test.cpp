@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <memory>
 
@@ -11,6 +12,7 @@
 #include "fovea/core/error.h"
 #include "fovea/core/executor.h"
 #include "fovea/files/bytes.h"
+#include "models/short_output.h"
 #include "models/tiny.h"
 
 namespace fovea::models {
@@ -56,6 +58,18 @@ TEST(LearnShortlist, AStepSharesTargetsByTheirProbabilities) {
   EXPECT_EQ(of_x(0.67), Ids{});
 }
 
+// In the pairs above the empty word gets 1 of A and 1/2 + 1/3 of B, so A is its translation, and one of every
+// source. Of equally probable targets the smaller ids are taken, and a list is in the order of its ids.
+TEST(LearnShortlist, TheTranslationsOfTheEmptyWordStandEverywhere) {
+  const Shortlist list = learn_shortlist(
+      Pairs{{{4}, {6, 6, 7}}, {{5}, {7}}},
+      {.vocabulary = 8, .translations = 1, .always = 0, .iterations = 1, .least_probability = 0.0});
+  EXPECT_TRUE(std::ranges::equal(list.always(), Ids{6}));
+  const Pairs equal{{{4}, {7, 6}}}, later{{{4}, {7, 7, 6}}};
+  EXPECT_EQ(translations_of(learn_shortlist(equal, {.vocabulary = 8, .translations = 1}), 4), Ids{6});
+  EXPECT_EQ(translations_of(learn_shortlist(later, {.vocabulary = 8, .translations = 2}), 4), (Ids{6, 7}));
+}
+
 TEST(LearnShortlist, EverySourceHasTheMostFrequentTargets) {
   const Pairs pairs{{{4}, {9, 8, 8}}, {{5}, {8, 9, 7}}};
   const Shortlist list = learn_shortlist(
@@ -70,6 +84,9 @@ TEST(LearnShortlist, Refusals) {
   EXPECT_THROW(learn_shortlist({}, {.vocabulary = 0}), InvalidArgument);
   EXPECT_THROW(learn_shortlist({}, {.vocabulary = 4, .also = {4}}), InvalidArgument);
   EXPECT_EQ(learn_shortlist({}, {.vocabulary = 4}).vocabulary(), 4);
+  EXPECT_THROW(Shortlist({1}, {{}}), InvalidArgument);
+  EXPECT_THROW(Shortlist({}, {{1}}), InvalidArgument);
+  EXPECT_THROW(Shortlist({}, {{}}).candidates(Ids{1}), InvalidArgument);
 }
 
 class ShortlistFile : public files::ScratchFolder {};
@@ -228,7 +245,25 @@ TEST_P(ShortDecoding, ASentenceHasTheSameBitsInAnyBatchOnAnyThreads) {
 
 TEST_P(ShortDecoding, AListOfAnotherVocabularyIsRefused) {
   const auto model = sharp(GetParam());
-  EXPECT_THROW(decode(*model, {{5}}, {.shortlist = shared(Shortlist({}, {{}}))}), InvalidArgument);
+  EXPECT_THROW(decode(*model, {{5}}, {.shortlist = shared(Shortlist({}, std::vector<Ids>(6)))}),
+               InvalidArgument);
+}
+
+// The end is a candidate that no list has to name, and what is never written is none.
+TEST_P(ShortDecoding, TheEndIsACandidate) {
+  const auto model = sharp(GetParam());
+  const Shortlist list({3}, std::vector<Ids>(tiny_vocabulary));
+  ShortOutputs outputs(*model, list, {{5, 4}}, 1, std::array<std::int32_t, 1>{4});
+  nn::Context context;
+  const std::int64_t dim = model->output_weight(context).size(1);
+  const auto best =
+      outputs.most_probable(Tensor::normal({1, dim}, 3), 9, [](std::size_t) { return std::size_t{0}; });
+  Ids ids;
+  for (const autograd::Probable& one : best[0]) ids.push_back(one.id);
+  std::ranges::sort(ids);
+  EXPECT_EQ(ids, (Ids{1, 3, 5}));
+  const Shortlist none({}, std::vector<Ids>(tiny_vocabulary));
+  EXPECT_THROW(ShortOutputs(*model, none, {{5}}, 1, std::array<std::int32_t, 2>{1, 5}), InvalidArgument);
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, ShortDecoding, testing::ValuesIn(every_kind()),
