@@ -53,6 +53,38 @@ TEST_P(Consistency, ContentsOfThePaddingChangeNoBit) {
   EXPECT_EQ(a.gradients, b.gradients);
 }
 
+// The sentences of a padded batch may be computed one behind another without padding; the weights are those of
+// the padded targets. Losses of about 1 are sums of some dozen terms in f32.
+TEST_P(Consistency, ABatchLosesWhatItsSentencesLose) {
+  const auto model = GetParam().make(0.0f, 31);
+  perturb(*model, 32);
+  const std::vector<std::vector<std::int32_t>> sources{{4, 5, 6, 7, 8}, {9, 10}, {11}},
+      targets{{4}, {5, 6, 7, 8}, {9, 10}};
+  const auto loss_of = [&](const Batch& batch, std::span<const float> weights, std::int64_t* tokens) {
+    autograd::Tape tape;
+    nn::Context context{.tape = &tape};
+    autograd::CrossEntropyStats stats;
+    const nn::Var loss = model->loss(context, batch, {.reduction = {.weights = weights}}, &stats);
+    *tokens = stats.tokens;
+    return static_cast<double>(loss.value().data<float>()[0]);
+  };
+  const Batch together = make_batch(sources, targets);
+  std::vector<float> weights;
+  for (std::size_t n = 0; n < together.target_output.size(); ++n)
+    weights.push_back(0.25f + static_cast<float>(n % 7));
+  double sum = 0.0;
+  std::int64_t tokens = 0, all = 0;
+  for (std::size_t n = 0; n < sources.size(); ++n) {
+    const Batch alone = make_batch({sources[n]}, {targets[n]});
+    const auto row = std::span<const float>(weights).subspan(
+        n * static_cast<std::size_t>(together.target_len), static_cast<std::size_t>(alone.target_len));
+    sum += loss_of(alone, row, &tokens);
+    all += tokens;
+  }
+  EXPECT_NEAR(loss_of(together, weights, &tokens), sum, 1e-4 * std::abs(sum));
+  EXPECT_EQ(tokens, all);
+}
+
 std::vector<float> step(SequenceToSequence& model, DecoderState& state,
                         const std::vector<std::int32_t>& previous) {
   const Tensor rows = model.log_probabilities(model.advance(state, previous));
