@@ -53,8 +53,8 @@ TEST_P(Consistency, ContentsOfThePaddingChangeNoBit) {
   EXPECT_EQ(a.gradients, b.gradients);
 }
 
-// The sentences of a padded batch may be computed one behind another without padding; the weights are those of
-// the padded targets. Losses of about 1 are sums of some dozen terms in f32.
+// The sentences of a padded batch may be computed one behind another without padding; the weights are those
+// of the padded targets. Losses of about 1 are sums of some dozen terms in f32.
 TEST_P(Consistency, ABatchLosesWhatItsSentencesLose) {
   const auto model = GetParam().make(0.0f, 31);
   perturb(*model, 32);

@@ -181,14 +181,17 @@ TEST(EveryAlgorithm, AgreesWithTheReferenceWhereItIsForced) {
   for (const auto& [name, count] : ran) EXPECT_GT(count, 0) << name << " was refused by every case";
 }
 
-// `short` and its neighbours with each of its branches: two blocks of queries, query heads that share a key
-// head, rows that see nothing, gaps between the keys of a row, early and negative scales, dropout, a sink.
-TEST(EveryAlgorithm, SentencesAgreeWithTheReference) {
+std::vector<std::string> short_kernels() {
   std::vector<std::string> kernels;
   for (const KernelInfo& info : list_kernels()) {
     if (info.available && info.name.ends_with(" short")) kernels.push_back(info.name);
   }
-  ASSERT_FALSE(kernels.empty());
+  return kernels;
+}
+
+// Cases for each branch of `short`: two blocks of queries, query heads that share a key head, rows that see
+// nothing, gaps between the keys of a row, early and negative scales, dropout, a sink.
+std::vector<Case> sentences() {
   const Mask masks[] = {Everything{},
                         Causal{},
                         KeyLengths{},
@@ -196,14 +199,15 @@ TEST(EveryAlgorithm, SentencesAgreeWithTheReference) {
                         SlidingWindow{.lookback = 6, .lookahead = 2} & KeyLengths{},
                         (SlidingWindow{.lookback = 3} | GlobalTokens{0}) & Causal{}};
   const Normalizer normalizers[] = {Softmax{}, SoftmaxWithSink{}};
+  std::vector<Case> cases;
   for (const Mask& mask : masks) {
     for (const Normalizer& normalizer : normalizers) {
       for (const double rate : {0.0, 0.3}) {
         for (const double scale : {0.4, -0.4, 0.0}) {
-          Case c{.name = to_string(mask) + ", dropout " + std::to_string(rate) + ", scale " +
-                         std::to_string(scale),
-                 .spec = {.mask = mask, .normalizer = normalizer},
-                 .key_lengths = {50, 9}};
+          Case& c = cases.emplace_back(Case{.name = to_string(mask) + ", dropout " + std::to_string(rate) +
+                                                    ", scale " + std::to_string(scale),
+                                            .spec = {.mask = mask, .normalizer = normalizer},
+                                            .key_lengths = {50, 9}});
           c.spec.dropout.rate = rate;
           c.spec.scale = scale;
           c.shape = {.batch = 2,
@@ -213,11 +217,16 @@ TEST(EveryAlgorithm, SentencesAgreeWithTheReference) {
                      .key_len = 50,
                      .head_dim = 20,
                      .value_dim = 12};
-          ASSERT_EQ(disagreement(c, kernels), "");
         }
       }
     }
   }
+  return cases;
+}
+
+TEST(EveryAlgorithm, SentencesAgreeWithTheReference) {
+  ASSERT_FALSE(short_kernels().empty());
+  for (const Case& c : sentences()) ASSERT_EQ(disagreement(c, short_kernels()), "");
 }
 
 // The full table is large, so its cases run in parallel with one thread each. The reference runs once for all
@@ -568,10 +577,11 @@ TEST(EveryCase, FullyMaskedRowsAreZero) {
 }
 
 // A row that sees no key gives 0 and changes no gradient, whatever its query and its d_output hold.
-TEST(EveryCase, FullyMaskedRowsNeverMatter) {
-  for (const Case& c : chosen_case_table(DType::f32)) {
+void expect_masked_rows_do_not_matter(const std::vector<Case>& cases,
+                                      const std::function<std::vector<std::string>(const Case&)>& kernels) {
+  for (const Case& c : cases) {
     const Operands clean(c, DType::f32);
-    for (const std::string& kernel : kernels_of(c)) {
+    for (const std::string& kernel : kernels(c)) {
       const Operands poisoned(c, DType::f32);
       const Results result = run_case(c, clean, DType::f32, kernel);
       bool any = false;
@@ -593,6 +603,14 @@ TEST(EveryCase, FullyMaskedRowsNeverMatter) {
       }
     }
   }
+}
+
+TEST(EveryCase, FullyMaskedRowsNeverMatter) {
+  expect_masked_rows_do_not_matter(chosen_case_table(DType::f32),
+                                   [](const Case& c) { return kernels_of(c); });
+}
+TEST(EveryAlgorithm, FullyMaskedRowsOfSentencesNeverMatter) {
+  expect_masked_rows_do_not_matter(sentences(), [](const Case&) { return short_kernels(); });
 }
 
 }  // namespace
