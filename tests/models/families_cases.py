@@ -85,6 +85,7 @@ DECODERS += [
                                              **rope("default", partial_rotary_factor=0.5))),
     ("Ministral", "MinistralForCausalLM", dict(GROUPED, head_dim=8, sliding_window=5, layer_types=LAYERS)),
     ("Exaone4", "Exaone4ForCausalLM", dict(GROUPED, sliding_window=5, sliding_window_pattern=3)),
+    ("Exaone4", "Exaone4ForCausalLM", dict(GROUPED, sliding_window=5, sliding_window_pattern="LLLG", layer_types=LAYERS)),
     ("Exaone4", "Exaone4ForCausalLM", dict(GROUPED, sliding_window=None, layer_types=["full_attention"] * 4)),
     ("OPT", "OPTForCausalLM", OPT),
     ("OPT", "OPTModel", dict(OPT, activation_function="gelu")),

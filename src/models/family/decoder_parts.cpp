@@ -1,5 +1,7 @@
 #include "models/family/decoder_parts.h"
 
+#include <utility>
+
 namespace fovea::models {
 
 using C = FamilyConfig;
@@ -64,13 +66,6 @@ std::vector<TensorRule> llama_tensors() {
                 {{"model.layers.*.final_layer_norm", "model.layers.*.post_attention_layernorm"}});
 }
 
-void read_attention_bias(ConfigReader& reader, C& config) {
-  const nlohmann::json* value = reader.find("attention_bias");
-  if (!value) return;
-  if (!value->is_boolean()) return reader.refuse("attention_bias", "true or false", *value);
-  config.query_bias = config.output_bias = value->get<bool>();
-}
-
 C llama_defaults(const char* type, std::int64_t vocabulary, std::int64_t dim, std::int64_t feed_forward,
                  std::int64_t layers, std::int64_t heads) {
   C config;
@@ -82,6 +77,15 @@ C llama_defaults(const char* type, std::int64_t vocabulary, std::int64_t dim, st
   config.heads = heads;
   config.tied = false;
   return config;
+}
+
+Family llama_family(const C& defaults, std::vector<ClassRow> classes, const std::vector<Field>& fields) {
+  return {.defaults = defaults,
+          .classes = std::move(classes),
+          .fields = joined(llama_fields(), fields),
+          .tensors = llama_tensors(),
+          .heads = decoder_heads(),
+          .prefix = "model."};
 }
 
 void read_use_bias(ConfigReader& reader, C& config) {

@@ -30,8 +30,9 @@ std::vector<TensorRule> attention_tensors(std::string_view norm = "model.layers.
 std::vector<TensorRule> gate_tensors();
 /// Both, and the norm between them.
 std::vector<TensorRule> llama_tensors();
-/// Whether queries, keys, values and the output have biases.
-void read_attention_bias(ConfigReader& reader, FamilyConfig& config);
+/// A family with these fields beside llama_fields, llama_tensors, and heads for labels of the last row.
+Family llama_family(const FamilyConfig& defaults, std::vector<ClassRow> classes,
+                    const std::vector<Field>& fields);
 /// Whether all matrices of a block have biases.
 void read_use_bias(ConfigReader& reader, FamilyConfig& config);
 

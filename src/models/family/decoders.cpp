@@ -16,17 +16,13 @@ using C = FamilyConfig;
 Family llama() {
   C defaults = llama_defaults("llama", 32000, 4096, 11008, 32, 32);
   defaults.positions = 2048;
-  return {.defaults = defaults,
-          .classes = decoder_classes_with_answers("Llama"),
-          .fields = joined(llama_fields(), {{"attention_bias", read_attention_bias},
-                                            {"mlp_bias", FlagField{&C::mlp_bias}},
-                                            {"rope_parameters", read_rope},
-                                            // Of SmolLM.
-                                            {"is_llama_config", NoEffect{}},
-                                            {"rope_interleaved", FixedField{"false"}}}),
-          .tensors = llama_tensors(),
-          .heads = decoder_heads(),
-          .prefix = "model."};
+  return llama_family(defaults, decoder_classes_with_answers("Llama"),
+                      {{"attention_bias", read_attention_bias},
+                       {"mlp_bias", FlagField{&C::mlp_bias}},
+                       {"rope_parameters", read_rope},
+                       // Of SmolLM.
+                       {"is_llama_config", NoEffect{}},
+                       {"rope_interleaved", FixedField{"false"}}});
 }
 
 Family mistral() {
@@ -34,14 +30,17 @@ Family mistral() {
   defaults.kv_heads = 8;
   defaults.positions = 131072;
   defaults.window = 4096;
-  return {.defaults = defaults,
-          .classes = decoder_classes_with_answers("Mistral", ""),
-          .fields = joined(llama_fields(), {{"sliding_window", OptionalSizeField{&C::window, most_positions}},
-                                            {"layer_types", read_layer_types},
-                                            {"rope_parameters", read_rope}}),
-          .tensors = llama_tensors(),
-          .heads = decoder_heads(),
-          .prefix = "model."};
+  return llama_family(defaults, decoder_classes_with_answers("Mistral", ""),
+                      {{"sliding_window", OptionalSizeField{&C::window, most_positions}},
+                       {"layer_types", read_layer_types},
+                       {"rope_parameters", read_rope}});
+}
+
+Family ministral() {
+  Family family = mistral();
+  family.defaults.model_type = "ministral";
+  family.classes = decoder_classes_with_answers("Ministral");
+  return family;
 }
 
 // A window, from max_window_layers on, if use_sliding_window.
@@ -62,14 +61,10 @@ Family qwen2() {
   defaults.positions = 32768;
   defaults.window = 4096;
   defaults.query_bias = true;
-  return {.defaults = defaults,
-          .classes = decoder_classes_with_answers("Qwen2"),
-          .fields = joined(llama_fields(), {{"sliding_window", OptionalSizeField{&C::window, most_positions}},
-                                            {"use_sliding_window", read_qwen_window},
-                                            {"rope_parameters", read_rope}}),
-          .tensors = llama_tensors(),
-          .heads = decoder_heads(),
-          .prefix = "model."};
+  return llama_family(defaults, decoder_classes_with_answers("Qwen2"),
+                      {{"sliding_window", OptionalSizeField{&C::window, most_positions}},
+                       {"use_sliding_window", read_qwen_window},
+                       {"rope_parameters", read_rope}});
 }
 
 Family qwen3() {
@@ -111,17 +106,13 @@ Family smollm3() {
   defaults.positions = 32768;
   defaults.tied = true;
   defaults.rope.base = 2e6;
-  return {.defaults = defaults,
-          .classes = decoder_classes_with_answers("SmolLM3"),
-          .fields = joined(llama_fields(), {{"attention_bias", read_attention_bias},
-                                            {"mlp_bias", FlagField{&C::mlp_bias}},
-                                            {"sliding_window", OptionalSizeField{&C::window, most_positions}},
-                                            {"max_window_layers", NoEffect{}},
-                                            {"no_rope_layers", read_smollm3_layers},
-                                            {"rope_parameters", read_rope}}),
-          .tensors = llama_tensors(),
-          .heads = decoder_heads(),
-          .prefix = "model."};
+  return llama_family(defaults, decoder_classes_with_answers("SmolLM3"),
+                      {{"attention_bias", read_attention_bias},
+                       {"mlp_bias", FlagField{&C::mlp_bias}},
+                       {"sliding_window", OptionalSizeField{&C::window, most_positions}},
+                       {"max_window_layers", NoEffect{}},
+                       {"no_rope_layers", read_smollm3_layers},
+                       {"rope_parameters", read_rope}});
 }
 
 Family starcoder2() {
@@ -260,7 +251,8 @@ Family gemma3() {
 }  // namespace
 
 std::vector<Family> decoder_families() {
-  return {llama(), mistral(), qwen2(), qwen3(), smollm3(), starcoder2(), gemma(), gemma2(), gemma3()};
+  return {llama(),   mistral(),    ministral(), qwen2(),  qwen3(),
+          smollm3(), starcoder2(), gemma(),     gemma2(), gemma3()};
 }
 
 }  // namespace fovea::models

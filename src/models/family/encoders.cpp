@@ -276,14 +276,6 @@ Family distilbert() {
       .prefix = "distilbert."};
 }
 
-// One bias for queries, keys, values and the output.
-void read_attention_bias(ConfigReader& reader, C& config) {
-  const nlohmann::json* value = reader.find("attention_bias");
-  if (!value) return;
-  if (!value->is_boolean()) return reader.refuse("attention_bias", "true or false", *value);
-  config.query_bias = config.output_bias = value->get<bool>();
-}
-
 // The window counts both sides together.
 void read_local_attention(ConfigReader& reader, C& config) {
   if (const nlohmann::json* value = reader.find("local_attention")) {

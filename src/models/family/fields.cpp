@@ -41,6 +41,13 @@ std::optional<std::vector<LayerSees>> listed_layer_types(ConfigReader& reader, c
   return sees;
 }
 
+void read_attention_bias(ConfigReader& reader, FamilyConfig& config) {
+  const json* value = reader.find("attention_bias");
+  if (!value) return;
+  if (!value->is_boolean()) return reader.refuse("attention_bias", "true or false", *value);
+  config.query_bias = config.output_bias = value->get<bool>();
+}
+
 void read_layer_types(ConfigReader& reader, FamilyConfig& config) {
   layer_types_or(reader, config, [&](std::int64_t) { return config.window.has_value(); });
 }

@@ -12,20 +12,29 @@ using nn::NormSpec;
 using Layout = TensorRule::Layout;
 using C = FamilyConfig;
 
-Family gpt2() {
+C gpt_defaults(const char* type, std::int64_t vocabulary, std::int64_t dim, std::int64_t layers,
+               std::int64_t heads) {
   C defaults;
-  defaults.model_type = "gpt2";
-  defaults.vocabulary = 50257;
-  defaults.dim = 768;
-  defaults.layers = defaults.heads = 12;
-  defaults.positions = 1024;
+  defaults.model_type = type;
+  defaults.vocabulary = vocabulary;
+  defaults.dim = dim;
+  defaults.layers = layers;
+  defaults.heads = heads;
+  defaults.positions = 2048;
   defaults.norm = NormSpec::Kind::layer;
   defaults.norm_epsilon = 1e-5;
   defaults.gated = false;
-  defaults.activation = Activation::gelu_tanh;
-  defaults.query_bias = defaults.output_bias = defaults.mlp_bias = true;
+  defaults.output_bias = defaults.mlp_bias = true;
   defaults.learned_positions = true;
   defaults.rotary = false;
+  return defaults;
+}
+
+Family gpt2() {
+  C defaults = gpt_defaults("gpt2", 50257, 768, 12, 12);
+  defaults.positions = 1024;
+  defaults.activation = Activation::gelu_tanh;
+  defaults.query_bias = true;
   return {
       .defaults = defaults,
       .classes = {{"GPT2LMHeadModel", FamilyHead::language},
@@ -64,25 +73,6 @@ Family gpt2() {
       .copies = {"*.attn.bias", "*.attn.masked_bias"}};  // triangles of the causal mask
 }
 
-// Decoders of this kind with separate matrices for queries, keys and values.
-C plain_defaults(const char* type, std::int64_t vocabulary, std::int64_t dim, std::int64_t layers,
-                 std::int64_t heads) {
-  C defaults;
-  defaults.model_type = type;
-  defaults.vocabulary = vocabulary;
-  defaults.dim = dim;
-  defaults.layers = layers;
-  defaults.heads = heads;
-  defaults.positions = 2048;
-  defaults.norm = NormSpec::Kind::layer;
-  defaults.norm_epsilon = 1e-5;
-  defaults.gated = false;
-  defaults.output_bias = defaults.mlp_bias = true;
-  defaults.learned_positions = true;
-  defaults.rotary = false;
-  return defaults;
-}
-
 void read_projected_embedding(ConfigReader& reader, C& config) {
   const nlohmann::json* value = reader.find("word_embed_proj_dim");
   if (value && *value != config.dim)
@@ -90,7 +80,7 @@ void read_projected_embedding(ConfigReader& reader, C& config) {
 }
 
 Family opt() {
-  C defaults = plain_defaults("opt", 50272, 768, 12, 12);
+  C defaults = gpt_defaults("opt", 50272, 768, 12, 12);
   defaults.feed_forward = 3072;
   defaults.activation = Activation::relu;
   defaults.query_bias = true;
@@ -158,7 +148,7 @@ void read_neo_layers(ConfigReader& reader, C& config) {
 
 // Scores are not scaled.
 Family gpt_neo() {
-  C defaults = plain_defaults("gpt_neo", 50257, 2048, 24, 16);
+  C defaults = gpt_defaults("gpt_neo", 50257, 2048, 24, 16);
   defaults.activation = Activation::gelu_tanh;
   defaults.scale_scores = false;
   defaults.window = 256;

@@ -22,7 +22,8 @@ void read_original_positions(ConfigReader& reader, C& config) {
   const nlohmann::json* value = reader.find("original_max_position_embeddings");
   const RopeScaling& scaling = config.rope.scaling;
   if (value && !std::holds_alternative<NoScaling>(scaling) && !std::holds_alternative<LinearScaling>(scaling))
-    reader.refuse("original_max_position_embeddings", "none, with the rope_type of this file", *value);
+    reader.refuse("original_max_position_embeddings",
+                  "no such key beside a rope_type of dynamic, yarn or llama3", *value);
 }
 
 Family phi3() {
@@ -30,26 +31,24 @@ Family phi3() {
   defaults.positions = 4096;
   defaults.norm_epsilon = 1e-5;
   defaults.rotary_share = 1.0;
-  return {.defaults = defaults,
-          .classes = decoder_classes("Phi3"),
-          .fields = joined(llama_fields(), {{"sliding_window", OptionalSizeField{&C::window, most_positions}},
-                                            {"layer_types", read_layer_types},
-                                            {"rope_parameters", read_rope},
-                                            {"original_max_position_embeddings", read_original_positions},
-                                            // Of the published files, which no release reads.
-                                            {"attention_bias", FixedField{"false"}}}),
-          .tensors = joined({{"model.embed_tokens", "model.embed_tokens"},
-                             {"model.layers.*.self_attn.q_proj", "model.layers.*.self_attn.qkv_proj"},
-                             {"model.layers.*.self_attn.k_proj", "model.layers.*.self_attn.qkv_proj"},
-                             {"model.layers.*.self_attn.v_proj", "model.layers.*.self_attn.qkv_proj"},
-                             {"model.layers.*.self_attn.out_proj", "model.layers.*.self_attn.o_proj"},
-                             {"model.layers.*.self_attn_layer_norm", "model.layers.*.input_layernorm"},
-                             {"model.layers.*.final_layer_norm", "model.layers.*.post_attention_layernorm"},
-                             {"model.layer_norm", "model.norm"},
-                             {"lm_head", "lm_head"}},
-                            fused_gate_tensors()),
-          .heads = decoder_heads(),
-          .prefix = "model."};
+  Family family = llama_family(defaults, decoder_classes("Phi3"),
+                               {{"sliding_window", OptionalSizeField{&C::window, most_positions}},
+                                {"layer_types", read_layer_types},
+                                {"rope_parameters", read_rope},
+                                {"original_max_position_embeddings", read_original_positions},
+                                // Of the published files, which no release reads.
+                                {"attention_bias", FixedField{"false"}}});
+  family.tensors = joined({{"model.embed_tokens", "model.embed_tokens"},
+                           {"model.layers.*.self_attn.q_proj", "model.layers.*.self_attn.qkv_proj"},
+                           {"model.layers.*.self_attn.k_proj", "model.layers.*.self_attn.qkv_proj"},
+                           {"model.layers.*.self_attn.v_proj", "model.layers.*.self_attn.qkv_proj"},
+                           {"model.layers.*.self_attn.out_proj", "model.layers.*.self_attn.o_proj"},
+                           {"model.layers.*.self_attn_layer_norm", "model.layers.*.input_layernorm"},
+                           {"model.layers.*.final_layer_norm", "model.layers.*.post_attention_layernorm"},
+                           {"model.layer_norm", "model.norm"},
+                           {"lm_head", "lm_head"}},
+                          fused_gate_tensors());
+  return family;
 }
 
 // Pairs of neighbours are turned, half of a head's elements.
@@ -62,14 +61,12 @@ Family glm() {
   defaults.query_bias = true;
   defaults.rope.layout = RopeLayout::interleaved;
   defaults.rotary_share = 0.5;
-  return {.defaults = defaults,
-          .classes = decoder_classes("Glm"),
-          .fields = joined(llama_fields(),
-                           {{"attention_bias", FlagField{&C::query_bias}}, {"rope_parameters", read_rope}}),
-          .tensors = joined(joined(attention_tensors(), fused_gate_tensors()),
-                            {{"model.layers.*.final_layer_norm", "model.layers.*.post_attention_layernorm"}}),
-          .heads = decoder_heads(),
-          .prefix = "model."};
+  Family family =
+      llama_family(defaults, decoder_classes("Glm"),
+                   {{"attention_bias", FlagField{&C::query_bias}}, {"rope_parameters", read_rope}});
+  family.tensors = joined(joined(attention_tensors(), fused_gate_tensors()),
+                          {{"model.layers.*.final_layer_norm", "model.layers.*.post_attention_layernorm"}});
+  return family;
 }
 
 // Each part of a block has a norm at both ends.
@@ -92,14 +89,10 @@ Family helium() {
   defaults.positions = 4096;
   defaults.norm_epsilon = 1e-8;
   defaults.rope = {.base = 1e5, .layout = RopeLayout::interleaved};
-  return {.defaults = defaults,
-          .classes = decoder_classes("Helium"),
-          .fields = joined(llama_fields(), {{"attention_bias", FlagField{&C::query_bias}},
-                                            {"mlp_bias", FlagField{&C::mlp_bias}},
-                                            {"rope_parameters", read_rope}}),
-          .tensors = llama_tensors(),
-          .heads = decoder_heads(),
-          .prefix = "model."};
+  return llama_family(defaults, decoder_classes("Helium"),
+                      {{"attention_bias", FlagField{&C::query_bias}},
+                       {"mlp_bias", FlagField{&C::mlp_bias}},
+                       {"rope_parameters", read_rope}});
 }
 
 Family ernie4_5() {
@@ -110,11 +103,8 @@ Family ernie4_5() {
   defaults.norm_epsilon = 1e-5;
   defaults.tied = true;
   defaults.rope = {.base = 5e5, .layout = RopeLayout::interleaved};
-  return {.defaults = defaults,
-          .classes = {{"Ernie4_5ForCausalLM", FamilyHead::language}, {"Ernie4_5Model"}},
-          .fields = joined(llama_fields(), {{"use_bias", read_use_bias}, {"rope_parameters", read_rope}}),
-          .tensors = llama_tensors(),
-          .prefix = "model."};
+  return llama_family(defaults, {{"Ernie4_5ForCausalLM", FamilyHead::language}, {"Ernie4_5Model"}},
+                      {{"use_bias", read_use_bias}, {"rope_parameters", read_rope}});
 }
 
 Family seed_oss() {
@@ -123,15 +113,11 @@ Family seed_oss() {
   defaults.head_dim = 128;
   defaults.positions = 524288;
   defaults.query_bias = true;
-  return {.defaults = defaults,
-          .classes = decoder_classes_with_answers("SeedOss"),
-          .fields = joined(llama_fields(), {{"attention_bias", FlagField{&C::query_bias}},
-                                            {"attention_out_bias", FlagField{&C::output_bias}},
-                                            {"mlp_bias", FlagField{&C::mlp_bias}},
-                                            {"rope_parameters", read_rope}}),
-          .tensors = llama_tensors(),
-          .heads = decoder_heads(),
-          .prefix = "model."};
+  return llama_family(defaults, decoder_classes_with_answers("SeedOss"),
+                      {{"attention_bias", FlagField{&C::query_bias}},
+                       {"attention_out_bias", FlagField{&C::output_bias}},
+                       {"mlp_bias", FlagField{&C::mlp_bias}},
+                       {"rope_parameters", read_rope}});
 }
 
 Family stablelm() {
@@ -155,29 +141,13 @@ Family stablelm() {
           .prefix = "model."};
 }
 
-Family ministral() {
-  C defaults = llama_defaults("ministral", 32000, 4096, 14336, 32, 32);
-  defaults.kv_heads = 8;
-  defaults.positions = 131072;
-  defaults.window = 4096;
-  return {.defaults = defaults,
-          .classes = decoder_classes_with_answers("Ministral"),
-          .fields = joined(llama_fields(), {{"sliding_window", OptionalSizeField{&C::window, most_positions}},
-                                            {"layer_types", read_layer_types},
-                                            {"rope_parameters", read_rope}}),
-          .tensors = llama_tensors(),
-          .heads = decoder_heads(),
-          .prefix = "model."};
-}
-
-// Where some layers have a window, the others have no positions.
+// Where some layers have a window, the others have no positions. Published files spell the pattern "LLLG"
+// beside layer_types, which counts; without a window there is none.
 void read_exaone_layers(ConfigReader& reader, C& config) {
+  const nlohmann::json* value = reader.find("sliding_window_pattern");
   std::int64_t pattern = 4;
-  if (const nlohmann::json* value = reader.find("sliding_window_pattern")) {
-    if (const auto read =
-            reader.size("sliding_window_pattern", *value, config.window ? 1 : 0, most_positions))
-      pattern = *read;
-  }
+  if (value && config.window && !reader.find("layer_types"))
+    pattern = reader.size("sliding_window_pattern", *value, 1, most_positions).value_or(pattern);
   layer_types_or(reader, config, [&](std::int64_t i) { return config.window && (i + 1) % pattern != 0; });
   if (!config.window) return;
   for (const LayerSees sees : config.sees) config.layers_with_rope.push_back(sees == LayerSees::window);
@@ -192,22 +162,20 @@ Family exaone4() {
   defaults.norm_epsilon = 1e-5;
   defaults.norm_place = NormPlace::end;
   defaults.query_key_norm = true;
-  return {
-      .defaults = defaults,
-      .classes = decoder_classes_with_answers("Exaone4"),
-      .fields = joined(llama_fields(), {{"sliding_window", OptionalSizeField{&C::window, most_positions}},
-                                        {"layer_types", read_exaone_layers},
-                                        {"rope_parameters", read_rope}}),
-      .tensors = joined(joined(attention_tensors("model.layers.*.post_attention_layernorm"), gate_tensors()),
-                        {{"model.layers.*.final_layer_norm", "model.layers.*.post_feedforward_layernorm"}}),
-      .heads = decoder_heads(),
-      .prefix = "model."};
+  Family family = llama_family(defaults, decoder_classes_with_answers("Exaone4"),
+                               {{"sliding_window", OptionalSizeField{&C::window, most_positions}},
+                                {"layer_types", read_exaone_layers},
+                                {"rope_parameters", read_rope}});
+  family.tensors =
+      joined(joined(attention_tensors("model.layers.*.post_attention_layernorm"), gate_tensors()),
+             {{"model.layers.*.final_layer_norm", "model.layers.*.post_feedforward_layernorm"}});
+  return family;
 }
 
 }  // namespace
 
 std::vector<Family> llama_relatives() {
-  return {phi3(), glm(), glm4(), helium(), ernie4_5(), seed_oss(), stablelm(), ministral(), exaone4()};
+  return {phi3(), glm(), glm4(), helium(), ernie4_5(), seed_oss(), stablelm(), exaone4()};
 }
 
 }  // namespace fovea::models

@@ -168,6 +168,8 @@ void read_rope(ConfigReader& reader, FamilyConfig& config);
 void read_rope_by_layer(ConfigReader& reader, FamilyConfig& config);
 /// Whether the rows of some layer attend to others.
 bool attends(const FamilyConfig& config);
+/// attention_bias: whether queries, keys, values and the output have biases.
+void read_attention_bias(ConfigReader& reader, FamilyConfig& config);
 /// layer_types; absent, all layers have a window if there is one.
 void read_layer_types(ConfigReader& reader, FamilyConfig& config);
 /// The labels of a head, and what its scores are made by: id2label, num_labels, problem_type, and the keys of

@@ -70,7 +70,8 @@ std::vector<Field> bart_fields() {
           {"num_hidden_layers", NoEffect{}},
           {"classif_dropout", NoEffect{}},
           {"extra_pos_embeddings", NoEffect{}},
-          {"add_bias_logits", NoEffect{}}};
+          {"add_bias_logits", NoEffect{}},
+          {"force_bos_token_to_be_generated", NoEffect{}}};
 }
 
 std::vector<TensorRule> bart_tensors() {
@@ -178,6 +179,10 @@ Family blenderbot() {
   defaults.start_id = 1;
   defaults.eos_ids = {2};
   family.classes = {{"BlenderbotForConditionalGeneration", FamilyHead::language}, {"BlenderbotModel"}};
+  // Of published files, which no release of transformers 5 reads.
+  family.fields = joined(family.fields, {{"layernorm_variant", FixedField{"\"prelayernorm\""}},
+                                         {"extra_layer_norm", FixedField{"false"}},
+                                         {"do_blenderbot_90_layernorm", NoEffect{}}});
   return family;
 }
 
