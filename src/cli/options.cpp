@@ -107,45 +107,23 @@ void Command::when_read(std::function<void()> run) {
   app_->parse_complete_callback(std::move(run));
 }
 
-Option Command::add_option(const std::string& names, std::string& to, const std::string& help) {
+template <OptionValue T>
+Option Command::add_option(const std::string& names, T& to, const std::string& help) {
   return Option(app_->add_option(names, to, help));
 }
-Option Command::add_option(const std::string& names, int& to, const std::string& help) {
-  return Option(app_->add_option(names, to, help));
-}
-Option Command::add_option(const std::string& names, std::int64_t& to, const std::string& help) {
-  return Option(app_->add_option(names, to, help));
-}
-Option Command::add_option(const std::string& names, std::uint64_t& to, const std::string& help) {
-  return Option(app_->add_option(names, to, help));
-}
-Option Command::add_option(const std::string& names, double& to, const std::string& help) {
-  return Option(app_->add_option(names, to, help));
-}
-Option Command::add_option(const std::string& names, std::vector<std::string>& to, const std::string& help) {
-  return Option(app_->add_option(names, to, help));
-}
-Option Command::add_option(const std::string& names, std::vector<int>& to, const std::string& help) {
-  return Option(app_->add_option(names, to, help));
-}
-Option Command::add_option(const std::string& names, std::vector<std::int64_t>& to, const std::string& help) {
-  return Option(app_->add_option(names, to, help));
-}
-Option Command::add_option(const std::string& names, std::optional<std::string>& to,
-                           const std::string& help) {
-  return Option(app_->add_option(names, to, help));
-}
-Option Command::add_option(const std::string& names, std::optional<std::int64_t>& to,
-                           const std::string& help) {
-  return Option(app_->add_option(names, to, help));
-}
-Option Command::add_option(const std::string& names, std::optional<std::uint64_t>& to,
-                           const std::string& help) {
-  return Option(app_->add_option(names, to, help));
-}
-Option Command::add_option(const std::string& names, std::optional<double>& to, const std::string& help) {
-  return Option(app_->add_option(names, to, help));
-}
+template Option Command::add_option(const std::string&, std::string&, const std::string&);
+template Option Command::add_option(const std::string&, int&, const std::string&);
+template Option Command::add_option(const std::string&, std::int64_t&, const std::string&);
+template Option Command::add_option(const std::string&, std::uint64_t&, const std::string&);
+template Option Command::add_option(const std::string&, double&, const std::string&);
+template Option Command::add_option(const std::string&, std::vector<std::string>&, const std::string&);
+template Option Command::add_option(const std::string&, std::vector<int>&, const std::string&);
+template Option Command::add_option(const std::string&, std::vector<std::int64_t>&, const std::string&);
+template Option Command::add_option(const std::string&, std::optional<std::string>&, const std::string&);
+template Option Command::add_option(const std::string&, std::optional<std::int64_t>&, const std::string&);
+template Option Command::add_option(const std::string&, std::optional<std::uint64_t>&, const std::string&);
+template Option Command::add_option(const std::string&, std::optional<double>&, const std::string&);
+
 Option Command::add_option_function(const std::string& names,
                                     std::function<void(const std::vector<std::string>&)> take,
                                     const std::string& help) {

@@ -2,6 +2,7 @@
 // alone: its templates took about 5 of the 9 CPU seconds that a file of the command needed to compile.
 #pragma once
 
+#include <concepts>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -70,6 +71,17 @@ class Option {
   CLI::Option* option_;
 };
 
+template <class T, class... Others>
+concept IsAnyOf = (std::same_as<T, Others> || ...);
+
+/// What an option may write to. options.cpp compiles add_option for each of them, so a type more is a line
+/// there too.
+template <class T>
+concept OptionValue =
+    IsAnyOf<T, std::string, int, std::int64_t, std::uint64_t, double, std::vector<std::string>,
+            std::vector<int>, std::vector<std::int64_t>, std::optional<std::string>,
+            std::optional<std::int64_t>, std::optional<std::uint64_t>, std::optional<double>>;
+
 /// A handle of a command or of one of its subcommands. What options write to has to live until the command
 /// has run.
 class Command {
@@ -85,18 +97,8 @@ class Command {
 
   /// `names`: "--name", "--name,-n", or "name" of an argument without a flag. The help shows the value that
   /// `to` has now.
-  Option add_option(const std::string& names, std::string& to, const std::string& help = "");
-  Option add_option(const std::string& names, int& to, const std::string& help = "");
-  Option add_option(const std::string& names, std::int64_t& to, const std::string& help = "");
-  Option add_option(const std::string& names, std::uint64_t& to, const std::string& help = "");
-  Option add_option(const std::string& names, double& to, const std::string& help = "");
-  Option add_option(const std::string& names, std::vector<std::string>& to, const std::string& help = "");
-  Option add_option(const std::string& names, std::vector<int>& to, const std::string& help = "");
-  Option add_option(const std::string& names, std::vector<std::int64_t>& to, const std::string& help = "");
-  Option add_option(const std::string& names, std::optional<std::string>& to, const std::string& help = "");
-  Option add_option(const std::string& names, std::optional<std::int64_t>& to, const std::string& help = "");
-  Option add_option(const std::string& names, std::optional<std::uint64_t>& to, const std::string& help = "");
-  Option add_option(const std::string& names, std::optional<double>& to, const std::string& help = "");
+  template <OptionValue T>
+  Option add_option(const std::string& names, T& to, const std::string& help = "");
   /// Calls `take` with all values.
   Option add_option_function(const std::string& names,
                              std::function<void(const std::vector<std::string>&)> take,
