@@ -17,8 +17,8 @@ inline std::vector<std::string> short_kernels() {
   return kernels;
 }
 
-/// Cases for each branch of `short`: two blocks of queries, query heads that share a key head, rows that see
-/// nothing, gaps between the keys of a row, early and negative scales, dropout, a sink.
+/// Cases for each branch of `short`. They have two blocks of queries, query heads that share a key head, and
+/// rows that see nothing. There are gaps between the keys of a row, scales of both signs, dropout and a sink.
 inline std::vector<Case> sentences() {
   const Mask masks[] = {Everything{},
                         Causal{},
