@@ -2,6 +2,7 @@
 #include <array>
 #include <cmath>
 #include <limits>
+#include <typeinfo>
 #include <utility>
 
 #include "core/shortest.h"
@@ -40,6 +41,24 @@ ArgumentDeclaration bias_table(std::int64_t buckets) {
   ArgumentDeclaration table = mod_table("table", buckets);
   table.written = "hk";
   return starting(std::move(table), Start::zero);
+}
+
+// A lambda whose captures the text tells.
+template <class F, std::size_t N>
+class ToldMod final : public mod_detail::LambdaMod<F, N> {
+ public:
+  using mod_detail::LambdaMod<F, N>::LambdaMod;
+  bool text_is_all() const override { return true; }
+};
+template <class F>
+Mod told_mod(std::string text, F f) {
+  return Mod(
+      std::make_shared<ToldMod<F, 0>>(std::move(text), std::vector<ArgumentDeclaration>(), std::move(f)));
+}
+template <class F>
+Mod told_mod(std::string text, ArgumentDeclaration argument, F f) {
+  return Mod(
+      std::make_shared<ToldMod<F, 1>>(std::move(text), std::vector{std::move(argument)}, std::move(f)));
 }
 
 class RelativeBiasMod final : public mod_detail::LambdaMod<AddBias, 1> {
@@ -186,8 +205,14 @@ std::int64_t relative_bucket(const RelativeBias& bias, std::int64_t distance) {
   return first + std::min(far, buckets - 1);
 }
 
+bool operator==(const Mod& a, const Mod& b) {
+  const ModNode &x = a.node(), &y = b.node();
+  return &x == &y || (typeid(x) == typeid(y) && x.text_is_all() && y.text_is_all() &&
+                      x.print() == y.print() && x.arguments() == y.arguments());
+}
+
 Mod to_mod(const SoftCap& cap) {
-  return make_mod("softcap(" + shortest(cap.cap) + ")",
+  return told_mod("softcap(" + shortest(cap.cap) + ")",
                   [cap = positive("SoftCap", "cap", cap.cap)](auto score, Site) {
                     using T = elementwise::Scalar<decltype(score)>;
                     return elementwise::tanh(score * T(1.0 / cap)) * T(cap);
@@ -196,7 +221,7 @@ Mod to_mod(const SoftCap& cap) {
 
 Mod to_mod(const Temperature& temperature) {
   const double inverse = 1.0 / positive("Temperature", "value", temperature.value);
-  return make_mod("temperature(" + shortest(temperature.value) + ")", [inverse](auto score, Site) {
+  return told_mod("temperature(" + shortest(temperature.value) + ")", [inverse](auto score, Site) {
     return score * elementwise::Scalar<decltype(score)>(inverse);
   });
 }
@@ -225,6 +250,7 @@ class HidingMod final : public ModNode {
   std::string print() const override { return mod_.node().print(); }
   const std::vector<ArgumentDeclaration>& arguments() const override { return mod_.node().arguments(); }
   bool hides() const override { return true; }
+  bool text_is_all() const override { return mod_.node().text_is_all(); }
 
  private:
   Mod mod_;
@@ -235,8 +261,8 @@ class HidingMod final : public ModNode {
 Mod to_mod(const LocalWindow& window) {
   if (!(window.reach >= 0.0) || !(window.reach <= 1e30))
     throw InvalidArgument("LocalWindow", "reach", "a number in [0, 1e30]", shortest(window.reach));
-  return Mod(std::make_shared<HidingMod>(make_mod(
-      "local(" + shortest(window.reach) + ")", {computed("center", "bhq")},
+  return Mod(std::make_shared<HidingMod>(told_mod(
+      "local(" + shortest(window.reach) + ")", computed("center", "bhq"),
       [reach = window.reach](auto score, Site at, auto center) {
         using Number = decltype(score);
         using T = elementwise::Scalar<Number>;
@@ -247,7 +273,7 @@ Mod to_mod(const LocalWindow& window) {
 
 Mod to_mod(const LocalGaussian& gaussian) {
   const double deviation = positive("LocalGaussian", "deviation", gaussian.deviation);
-  return make_mod("gaussian(" + shortest(deviation) + ")", {computed("center", "bhq")},
+  return told_mod("gaussian(" + shortest(deviation) + ")", computed("center", "bhq"),
                   [factor = -0.5 / (deviation * deviation)](auto weight, Site at, auto center) {
                     using T = elementwise::Scalar<decltype(weight)>;
                     const auto away = center - T(at.key);

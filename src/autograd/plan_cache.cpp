@@ -11,16 +11,11 @@ auto sizes_of(const AttentionShape& s) {
                     s.value_dim, s.key_dim, s.hidden);
 }
 
-bool are_same(const Mods& a, const Mods& b) {
-  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
-                    [](const Mod& x, const Mod& y) { return &x.node() == &y.node(); });
-}
-
 bool are_same(const AttentionSpec& a, const AttentionSpec& b) {
   // Does not compile if the spec gets a part that is not compared below.
   [[maybe_unused]] const auto& [score, scale, mods, mask, normalizer, weight_mods, dropout] = a;
-  return a.score == b.score && a.scale == b.scale && are_same(a.mods, b.mods) && a.mask == b.mask &&
-         a.normalizer == b.normalizer && are_same(a.weight_mods, b.weight_mods) && a.dropout == b.dropout;
+  return a.score == b.score && a.scale == b.scale && a.mods == b.mods && a.mask == b.mask &&
+         a.normalizer == b.normalizer && a.weight_mods == b.weight_mods && a.dropout == b.dropout;
 }
 
 }  // namespace

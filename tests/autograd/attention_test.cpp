@@ -179,14 +179,15 @@ TEST(Attention, WithoutAnOffsetQueriesAndKeysEndTogether) {
   for (std::int64_t i = 0; i < given.count(); ++i) EXPECT_EQ(absent.data<float>()[i], given.data<float>()[i]);
 }
 
-// A loop over calls of one shape plans once, whatever mask it writes down in each step. Backward does not
-// need the cache.
+// A loop over calls of one shape plans once, whatever mods and mask it writes down in each step. Backward
+// does not need the cache.
 TEST(Attention, KeepsThePlansOfALoop) {
   const Tensor q = parameter({2, 1, 8}, 1).value, k = parameter({2, 9, 8}, 2).value;
   PlanCache plans;
   const auto run = [&](PlanCache* kept, const Tensor& keys) {
-    AttentionCall call{
-        .spec = {.score = Dot{}, .mask = KeyLengths{}}, .num_query_heads = 2, .num_kv_heads = 2};
+    AttentionCall call{.spec = {.score = Dot{}, .mods = {SoftCap{30.0}}, .mask = KeyLengths{}},
+                       .num_query_heads = 2,
+                       .num_kv_heads = 2};
     const std::vector<std::int64_t> lengths{9, 4};
     call.key_lengths = lengths;
     call.plans = kept;

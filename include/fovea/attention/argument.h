@@ -44,6 +44,7 @@ struct ArgumentAxis {
   Fit fit = Fit::exact;
 
   std::int64_t of(const ArgumentSizes& sizes) const { return size ? sizes.*size : number; }
+  friend bool operator==(const ArgumentAxis&, const ArgumentAxis&) = default;
 };
 
 /// The declaration of one argument by its part of the spec.
@@ -80,6 +81,8 @@ struct ArgumentDeclaration {
   double start_number = 0.0;  ///< Start::number
   /// Start::computed: that many values, such as alibi_slopes.
   std::vector<double> (*start_values)(std::int64_t count) = nullptr;
+
+  friend bool operator==(const ArgumentDeclaration&, const ArgumentDeclaration&) = default;
 };
 
 /// "[hidden, query_dim]" with the numbers of a call: "[8, 64]", "[2 or 1, 4 or 1, 1, 32]".

@@ -172,6 +172,7 @@ class LambdaMod : public ModNode {
   const void* self() const override { return &f_; }
   std::string print() const override { return name_; }
   const std::vector<ArgumentDeclaration>& arguments() const override { return arguments_; }
+  bool text_is_all() const override { return std::is_empty_v<F>; }
 
  private:
   std::string name_;

@@ -37,6 +37,9 @@ class ModNode {
   virtual std::string print() const = 0;
   /// Four axes each, in the order of the function's arguments.
   virtual const std::vector<ArgumentDeclaration>& arguments() const = 0;
+  /// True where the type, the text and the arguments describe the mod completely, so that mods that agree in
+  /// them are equal.
+  virtual bool text_is_all() const { return false; }
   /// Where the mod's one argument is a table (mod_table): its number of entries. 0: there is no table.
   virtual std::int64_t entries() const { return 0; }
   /// True where the table has one row a query.

@@ -10,8 +10,7 @@
 
 namespace fovea::autograd {
 
-/// The plans of the last four specs and shapes. Mods are the same if they are copies of one Mod: two that are
-/// made apart need two plans. Several threads may use one object.
+/// The plans of the last four specs and shapes. Several threads may use one object.
 class PlanCache {
  public:
   AttentionPlan of(const AttentionSpec& spec, const AttentionShape& shape, const PlanOptions& options = {});
