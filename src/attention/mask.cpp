@@ -192,6 +192,7 @@ class PairNode final : public MaskNode {
     a_->validate(shape);
     b_->validate(shape);
   }
+  std::int64_t most_keys() const override { return std::min(a_->most_keys(), b_->most_keys()); }
   bool needs_key_lengths() const override { return a_->needs_key_lengths() || b_->needs_key_lengths(); }
   bool by_head() const override { return a_->by_head() || b_->by_head(); }
   int depth() const override { return depth_; }
@@ -216,6 +217,7 @@ class NotNode final : public MaskNode {
   }
   std::string print(int) const override { return "~" + inner_->print(binds_not); }
   void validate(const AttentionShape& shape) const override { inner_->validate(shape); }
+  std::int64_t most_keys() const override { return inner_->most_keys(); }
   bool needs_key_lengths() const override { return inner_->needs_key_lengths(); }
   bool by_head() const override { return inner_->by_head(); }
   int depth() const override { return depth_; }

@@ -51,6 +51,7 @@ class PredicateNode final : public MaskNode {
       refuse("make_plan", "spec.mask", "a predicate over at least " + std::to_string(shape.key_len) + " keys",
              std::to_string(sites.key_len));
   }
+  std::int64_t most_keys() const override { return predicate_.sites().key_len; }
   bool by_head() const override { return predicate_.by_head(); }
 
  private:

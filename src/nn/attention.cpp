@@ -89,6 +89,23 @@ std::size_t entries_of(std::span<const std::int64_t> starts) {
   return starts.empty() ? 0 : starts.size() - 1;
 }
 
+// The sizes that only a call brings are those of the tensor.
+void check_shape(const char* list, const DeclaredArgument& argument, ArgumentSizes sizes,
+                 const Tensor& value) {
+  const std::vector<ArgumentAxis>& axes = argument.declaration.axes;
+  const Shape& shape = value.shape();
+  const int in_front = shape.rank() - static_cast<int>(axes.size());
+  for (int n = 0; n < static_cast<int>(axes.size()); ++n) {
+    if (!axes[static_cast<std::size_t>(n)].size) continue;
+    std::int64_t& size = sizes.*axes[static_cast<std::size_t>(n)].size;
+    if (size == 0) size = in_front >= 0 ? shape[in_front + n] : 1;
+  }
+  if (value.dtype() != DType::f32 || !fits(argument.declaration, sizes, shape))
+    throw InvalidArgument("MultiHeadAttention", std::string("options.") + list,
+                          argument.name + " of f32 " + shape_text(argument.declaration, sizes),
+                          std::string(to_string(value.dtype())) + " " + to_string(shape));
+}
+
 }  // namespace
 
 MultiHeadAttention::MultiHeadAttention(ParameterSet& set, const std::string& name, std::int64_t dim,
@@ -145,8 +162,10 @@ void MultiHeadAttention::declare_arguments(ParameterSet& set, const std::string&
   };
   refuse_unknown("learned", options_.learned);
   refuse_unknown("fixed", options_.fixed);
-  for (const auto& [full_name, declaration] : declared) {
+  for (const DeclaredArgument& one : declared) {
+    const auto& [full_name, declaration] = one;
     if (const NamedTensor* fixed = named(options_.fixed, full_name)) {
+      check_shape("fixed", one, sizes, fixed->value);
       arguments_.push_back({.name = full_name, .fixed = fixed->value});
       continue;
     }
@@ -154,6 +173,7 @@ void MultiHeadAttention::declare_arguments(ParameterSet& set, const std::string&
     const bool starts = declaration.start != Start::told && declaration.start != Start::given &&
                         declaration.absent == ArgumentDeclaration::Absent::refused && declaration.learned;
     if (!told && !starts) continue;
+    if (told) check_shape("learned", one, sizes, told->value);
     if (Parameter* parameter = shared ? shared->argument(full_name) : nullptr) {
       arguments_.push_back({.name = full_name, .learned = parameter});
       continue;
@@ -419,7 +439,7 @@ void MultiHeadAttention::append(Context& context, const Var& memory, const Cache
 
 namespace {
 
-// A mask made of data has no rows for later keys, and one with a number for each entry fits one batch alone.
+// A mask with a number for each entry fits one batch alone.
 bool fits(const Mask& mask, const AttentionShape& shape) {
   try {
     mask.node().validate(shape);
@@ -444,7 +464,11 @@ Var MultiHeadAttention::attend_cached(Context& context, const Var& x, std::span<
   const std::int64_t entries = std::ssize(keys),
                      rows = call.query_starts.empty() ? x.size(1) : longest_entry(call.query_starts);
   AttentionShape shape = with_room(shape_of(entries, rows, longest));
-  if (!fits(options_.spec.mask, shape) || !fits(call.mask, shape)) shape = shape_of(entries, rows, longest);
+  // A mask made of data has no rows for later keys.
+  const std::int64_t most = std::min(options_.spec.mask.node().most_keys(), call.mask.node().most_keys());
+  shape.key_len = std::max(std::min(shape.key_len, most), longest);
+  shape.query_len = std::max(std::min(shape.query_len, shape.key_len), rows);
+  if (!fits(options_.spec.mask, shape) || !fits(call.mask, shape)) shape.batch = entries;
   // The rows of a cache are f32.
   autograd::AttentionCall engine = engine_call(context, call, shape, autograd::Operands::f32);
   engine.cache = keys;

@@ -424,6 +424,33 @@ TEST(Arguments, UnknownOnesAreRefusedByName) {
   }
 }
 
+// Sizes of calls are not known yet: a slope for each entry of a batch of 3 fits, one for each of 3 heads of 4
+// does not.
+TEST(Arguments, ThoseWhoseShapeCannotFitAreRefused) {
+  const auto make = [](const char* list, const Tensor& slope) {
+    ParameterSet set(1);
+    AttentionOptions options{.num_query_heads = 4, .spec = {.mods = {AlibiBias{}}}};
+    (std::string_view(list) == "learned" ? options.learned : options.fixed) = {{"mods[0].slope", slope}};
+    MultiHeadAttention(set, "a", 8, options);
+  };
+  for (const char* list : {"learned", "fixed"}) {
+    for (const Tensor& good :
+         {Tensor::zeros(DType::f32, {1, 4, 1, 1}), Tensor::zeros(DType::f32, {3, 1, 7, 9})})
+      EXPECT_NO_THROW(make(list, good));
+    for (const Tensor& bad : {Tensor::zeros(DType::f32, {4}), Tensor::zeros(DType::f32, {1, 3, 1, 1}),
+                              Tensor::zeros(DType::f64, {1, 4, 1, 1})}) {
+      try {
+        make(list, bad);
+        FAIL() << list << " " << to_string(bad.shape());
+      } catch (const InvalidArgument& error) {
+        EXPECT_EQ(error.argument(), std::string("options.") + list);
+        EXPECT_NE(std::string(error.what()).find("mods[0].slope of f32 ["), std::string::npos)
+            << error.what();
+      }
+    }
+  }
+}
+
 // Layers hold addresses of parameters, which stay valid when the set is moved.
 TEST(ParameterSet, MovesWithItsLayers) {
   struct Model {

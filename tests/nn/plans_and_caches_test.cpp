@@ -55,6 +55,7 @@ TEST(MultiHeadAttention, DecodesBehindAPredicate) {
     for (std::int64_t i = 0; i < 12; ++i)
       EXPECT_NEAR(one.data<float>()[i], whole.data<float>()[t * 12 + i], 1e-5) << t;
   }
+  EXPECT_EQ(layer.plans_made(), 1 + 1);  // of the whole and of the cache
 }
 
 // A batch that grows and shrinks as sentences come and go, and pieces of prompts, need one plan.

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <span>
@@ -99,6 +100,8 @@ class MaskNode {
   virtual std::string print(int parent) const = 0;
   /// Throws InvalidArgument(function "make_plan") if the mask does not fit a call of this shape.
   virtual void validate(const AttentionShape& shape) const = 0;
+  /// The keys that the mask has answers for: validate refuses a longer key_len.
+  virtual std::int64_t most_keys() const { return std::numeric_limits<std::int64_t>::max(); }
   /// True where the mask reads QueryBlock::key_lengths.
   virtual bool needs_key_lengths() const { return false; }
   /// True where the mask reads Site::head and QueryBlock::head: its answer for one head does not hold for

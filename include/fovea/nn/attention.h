@@ -138,8 +138,9 @@ class MultiHeadAttention {
   void append(Context& context, const Var& memory, const CacheEntries& to,
               std::span<const std::int64_t> starts = {}, Var* queries = nullptr) const;
   /// Inference on rows that are in a cache, one view for each entry: x [B, Lq, dim], or packed by
-  /// call.query_starts. One plan is made for each power of two of the longest view, as long as the masks of
-  /// the calls are equal (mask.h).
+  /// call.query_starts. One plan serves all calls whose masks are equal (mask.h), up to 2^8 entries, 2^12
+  /// queries and 2^20 keys, or the keys that a mask of data has. A mask with numbers of its own for each
+  /// entry needs one for each batch.
   Var attend_cached(Context& context, const Var& x, std::span<const KeyValueView> keys,
                     const Call& call) const;
 
