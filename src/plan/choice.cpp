@@ -44,7 +44,10 @@ std::vector<const Candidate*> order_of(const std::string& wanted, const char* ar
   }
   if (wanted.empty()) return order;
   if (!isa)
-    refuse(argument, "one of " + known_names() + ", or a name that list_kernels gives", "'" + wanted + "'");
+    refuse(argument,
+           "one of " + known_names() + ", or one of their algorithms, such as '" +
+               kernels::candidates().front().name + "'",
+           "'" + wanted + "'");
   if (const char* absence = isa->absence())
     refuse(argument, "a kernel that can run on this machine", wanted + ": " + absence);
   if (forced) order.push_back(forced);
@@ -141,7 +144,6 @@ std::vector<Refusal> Choice::refusals(const Requests& requests, std::int64_t mos
                     [candidate](const Step& step) { return step.candidate == candidate; }))
       continue;
     if (is_backward(duty) && !candidate->f32.backward && !candidate->f64.backward) continue;
-    if (most_keys(*candidate) > 0) continue;  // never better for every number of keys
     const QueryCounts best = counts(*candidate, request);
     const char* reason = candidate->refuse(request);
     if (!reason && best.first <= most_queries) reason = candidate->isa->absence();

@@ -186,15 +186,18 @@ TEST(Candidates, ExplainNamesRefusals) {
       line,
       "baseline tiled rows, baseline rows up to 4 queries; backward baseline tiled rows, baseline rows up to "
       "4 "
-      "queries; refused baseline split, baseline tiled, baseline additive, baseline direct: whole rows of "
+      "queries; refused baseline split, baseline short, baseline tiled, baseline additive, baseline direct: "
+      "whole rows of "
       "scores are "
       "needed");
   const std::string weights = explain(make_plan({}, shape_of(40), {.kernel = "baseline"}));
   EXPECT_NE(
-      weights.find("\nweights: baseline tiled, baseline direct up to 8 queries; alone baseline tiled rows, "
-                   "baseline rows up to 4 queries; losses of them baseline tiled rows, baseline rows up to 4 "
-                   "queries; refused baseline split: it returns no weights; alone refused baseline tiled, "
-                   "baseline additive, baseline direct: whole rows of scores are needed\n"),
+      weights.find(
+          "\nweights: baseline tiled, baseline direct up to 8 queries; alone baseline tiled rows, "
+          "baseline rows up to 4 queries; losses of them baseline tiled rows, baseline rows up to 4 "
+          "queries; refused baseline split: it returns no weights; refused baseline short: it returns no "
+          "weights, and reads no cache; alone refused baseline tiled, "
+          "baseline additive, baseline direct: whole rows of scores are needed\n"),
       std::string::npos)
       << weights;
 }
@@ -206,7 +209,9 @@ TEST(Candidates, ExplainNamesRefusalsOfBackward) {
   EXPECT_EQ(
       first_line(make_plan(by_query, shape_of(40), {.kernel = "baseline"})),
       "baseline tiled, baseline split up to 8 queries; backward baseline tiled rows, baseline rows up to 4 "
-      "queries; backward refused baseline tiled, baseline additive, baseline direct: whole rows of scores "
+      "queries; refused baseline short: it has mods; backward refused baseline short, baseline tiled, "
+      "baseline "
+      "additive, baseline direct: whole rows of scores "
       "are needed");
   // A reason that forward gives too is said once.
   const std::string line = first_line(make_plan({}, shape_of(40), {.kernel = "tiles"}));
@@ -215,6 +220,15 @@ TEST(Candidates, ExplainNamesRefusalsOfBackward) {
       "baseline tiled, baseline split up to 8 queries, baseline short up to 32 queries of 64 keys; backward "
       "baseline tiled, baseline direct up to 4 queries, baseline short up to 32 queries of 64 keys; refused "
       "portable tiles: f32 at Precision::full");
+}
+
+TEST(Candidates, ExplainNamesWhyNoSentencesAreRead) {
+  const auto line = [](const Mods& mods) {
+    return first_line(make_plan({.mods = mods}, shape_of(40), {.kernel = "baseline"}));
+  };
+  EXPECT_EQ(line({}).find("refused"), std::string::npos);
+  EXPECT_NE(line({SoftCap{5}}).find("; refused baseline short: it has mods"), std::string::npos)
+      << line({SoftCap{5}});
 }
 
 TEST(Candidates, ExplainNamesWhatReadsSharedKeysOnce) {
@@ -255,18 +269,21 @@ TEST(Candidates, ExplainNamesTheKernelsOfACache) {
                                       : text.substr(begin + 1, text.find('\n', begin + 1) - begin - 1);
   };
   EXPECT_EQ(line({.mods = {SoftCap{5}}}, {.kernel = "baseline"}), "none");
+  const std::string no_short = "; refused baseline short: it returns no weights, and reads no cache";
   EXPECT_EQ(line({}, {.kernel = "baseline"}),
-            "keys in a cache: baseline tiled, baseline split up to 8 queries");
+            "keys in a cache: baseline tiled, baseline split up to 8 queries" + no_short);
   EXPECT_EQ(line({}, {.dtype = DType::bf16, .kernel = "tiles"}),
             "keys in a cache: portable tiles, baseline split up to 32 queries");
   EXPECT_EQ(
       line({}, {.dtype = DType::f16, .kernel = "tiles"}),
       "keys in a cache: baseline tiled, baseline split up to 32 queries; refused portable tiles: it reads "
-      "caches of bf16 alone");
+      "caches of bf16 alone" +
+          no_short);
   EXPECT_EQ(
       line({.score = Additive{}}, {.kernel = "baseline"}),
       "keys in a cache: baseline additive, baseline direct up to 8 queries; with weights baseline additive, "
-      "baseline direct up to 8 queries");
+      "baseline direct up to 8 queries" +
+          no_short);
 }
 
 // An exponential a row pays from four queries a key on; query heads that share a head of keys count too.
