@@ -100,6 +100,8 @@ class Sources {
   static void check_mods(const char* flag, const std::vector<NamedFile>& given, const Mods& mods) {
     for (std::size_t n = 0; n < given.size(); ++n) {
       const std::string& path = given[n].file;
+      if (path.empty() && given[n].text.ends_with('='))
+        refuse(std::string(flag) + " " + given[n].text, "a file behind the '='", "none");
       if (mods[n].node().arguments().empty() && !path.empty())
         refuse(std::string(flag) + " " + mods[n].node().print(), "no file", path);
     }
@@ -123,8 +125,8 @@ class Sources {
       source.from = o_.score == "concat" && flag->is_of_score() && own_name(source.name) == "W" ? From::concat
                                                                                                 : From::file;
       source.path = path_of(*flag);
-    } else if (o_.score == "concat" && source.name == "score.U") {
-      const ArgumentFlag* whole = flag_for("score.W");
+    } else if (const ArgumentFlag* whole = flag_for("score.W");
+               o_.score == "concat" && source.name == "score.U" && !path_of(*whole).empty()) {
       giver = source.flag = whole->flag;
       source.from = From::concat;
       source.path = path_of(*whole);
