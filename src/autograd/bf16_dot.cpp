@@ -30,7 +30,7 @@ constexpr std::int64_t panel = PackedMatrix::panel_rows;  // columns of b, as tw
 constexpr int tile_rows = 12;
 // Pairs of k that are multiplied before the next are rounded: a panel of b, 16 KiB, stays in the first-level
 // cache, and the blocks of a and b, 256 KiB each, in the second.
-constexpr std::int64_t slice = 128;
+constexpr std::int64_t slice_pairs = 128;
 
 constexpr std::int64_t pieces(std::int64_t of, std::int64_t size) {
   return (of + size - 1) / size;
@@ -105,7 +105,7 @@ FOVEA_DOT void round_columns(const float* x, std::int64_t leading, std::int64_t 
     const std::int64_t end = std::min(k, begin + together);
     for (std::int64_t r = 0; r < rows; r += tile_rows) {
       const __mmask16 lanes = first_lanes(std::min<std::int64_t>(tile_rows, rows - r));
-      Pair* tile = to + r / tile_rows * slice * tile_rows;
+      Pair* tile = to + r / tile_rows * slice_pairs * tile_rows;
       for (std::int64_t i = begin; i < end; i += 2) {
         const float* from = x + i * leading + r;
         _mm512_mask_storeu_epi32(tile + i / 2 * tile_rows, first_lanes(tile_rows),
@@ -115,7 +115,7 @@ FOVEA_DOT void round_columns(const float* x, std::int64_t leading, std::int64_t 
   }
 }
 
-// b is [k, n], to be panels [pairs, 32], slice · 32 pairs from one to the next.
+// b is [k, n], to be panels [pairs, 32], slice_pairs · 32 pairs from one to the next.
 FOVEA_DOT void round_panels_down(const float* b, std::int64_t leading, std::int64_t n, std::int64_t k,
                                  Pair* to) {
   for (std::int64_t begin = 0; begin < k; begin += together) {
@@ -125,7 +125,7 @@ FOVEA_DOT void round_panels_down(const float* b, std::int64_t leading, std::int6
       for (std::int64_t i = begin; i < end; i += 2) {
         for (std::int64_t half = 0; half < 2; ++half) {
           const float* from = b + i * leading + column + 16 * half;
-          _mm512_storeu_si512(to + column * slice + i / 2 * panel + 16 * half,
+          _mm512_storeu_si512(to + column * slice_pairs + i / 2 * panel + 16 * half,
                               pairs_down(from, i + 1 < k ? from + leading : nullptr, lanes[half]));
         }
       }
@@ -138,7 +138,7 @@ FOVEA_DOT void round_panels_along(const float* b, std::int64_t leading, std::int
                                   Pair* to) {
   for (std::int64_t column = 0; column < n; column += 16) {
     const std::int64_t count = std::min<std::int64_t>(16, n - column);
-    Pair* half = to + column / panel * panel * slice + column % panel;
+    Pair* half = to + column / panel * panel * slice_pairs + column % panel;
     for (std::int64_t i = 0; i < k; i += 32) {
       __m512i rows[16];
       for (std::int64_t r = 0; r < 16; ++r)
@@ -255,11 +255,11 @@ Pair* memory(std::vector<Pair>& of, std::int64_t pairs) {
 
 void bf16_block_dot(const ProductBlock& p) {
   thread_local std::vector<Pair> a_memory, b_memory;
-  Pair* a = memory(a_memory, pieces(p.m, tile_rows) * tile_rows * slice);
-  Pair* b = memory(b_memory, pieces(p.n, panel) * panel * slice);
+  Pair* a = memory(a_memory, pieces(p.m, tile_rows) * tile_rows * slice_pairs);
+  Pair* b = memory(b_memory, pieces(p.n, panel) * panel * slice_pairs);
   const bool by_rows = p.a.transpose == Transpose::no;
-  for (std::int64_t begin = 0; begin == 0 || begin < p.k; begin += 2 * slice) {
-    const std::int64_t k = std::min(2 * slice, p.k - begin);
+  for (std::int64_t begin = 0; begin == 0 || begin < p.k; begin += 2 * slice_pairs) {
+    const std::int64_t k = std::min(2 * slice_pairs, p.k - begin);
     const auto from = [&](const Matrix& x, bool along) {
       return x.data + (along ? begin : begin * x.leading);
     };
@@ -268,20 +268,20 @@ void bf16_block_dot(const ProductBlock& p) {
     else
       round_panels_along(from(p.b, true), p.b.leading, p.n, k, b);
     if (by_rows)
-      round_rows(from(p.a, true), p.a.leading, p.m, k, a, slice);
+      round_rows(from(p.a, true), p.a.leading, p.m, k, a, slice_pairs);
     else
       round_columns(from(p.a, false), p.a.leading, p.m, k, a);
-    all_tiles(by_rows ? tiles<slice, 1> : tiles<1, tile_rows>, p.m,
+    all_tiles(by_rows ? tiles<slice_pairs, 1> : tiles<1, tile_rows>, p.m,
               {.a = a,
                .b = b,
-               .next_panel = slice * panel,
+               .next_panel = slice_pairs * panel,
                .pairs = (k + 1) / 2,
                .bias = begin == 0 ? p.bias : nullptr,
                .add = p.add || begin > 0,
                .c = p.c,
                .leading = p.leading,
                .columns = p.n},
-              slice * tile_rows);
+              slice_pairs * tile_rows);
   }
 }
 

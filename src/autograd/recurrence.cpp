@@ -61,7 +61,7 @@ struct Saved {
 // and 2 at 128 for an additive write, a quarter or an eighth more for others.
 constexpr std::int64_t most_saved = 3;
 
-std::int64_t heads_of(const RecurrenceShape& shape, const RecurrenceSpec& spec, Layout layout) {
+std::int64_t layout_heads(const RecurrenceShape& shape, const RecurrenceSpec& spec, Layout layout) {
   if (layout == Layout::query_rows) return shape.num_query_heads;
   if (layout == Layout::key_rows) return shape.num_key_heads;
   if (layout == Layout::gates && std::holds_alternative<ConstantDecay>(spec.decay)) return 0;
@@ -78,7 +78,7 @@ TensorView by_head(const Tensor& x, std::int64_t heads, bool has_dim) {
 
 TensorView seen(const Saved& saved, const Field& field, const Tensor& x) {
   const RecurrenceSpec& spec = saved.plan.spec();
-  const std::int64_t heads = heads_of(saved.plan.shape(), spec, field.layout);
+  const std::int64_t heads = layout_heads(saved.plan.shape(), spec, field.layout);
   if (heads == 0) return x;
   const bool has_dim = field.layout == Layout::gates ? std::holds_alternative<KeyDecay>(spec.decay)
                                                      : field.layout != Layout::weights;
@@ -108,7 +108,7 @@ RecurrenceShape shape_of(const RecurrenceCall& call, const RecurrenceOperands& o
 void check_operands(const Saved& saved, const RecurrenceOperands& operands) {
   for (const Field& field : fields) {
     const Var& x = operands.*field.operand;
-    const std::int64_t heads = heads_of(saved.plan.shape(), saved.plan.spec(), field.layout);
+    const std::int64_t heads = layout_heads(saved.plan.shape(), saved.plan.spec(), field.layout);
     if (!x.empty() && heads > 0) expect_rows(field.name, x, heads);
   }
 }

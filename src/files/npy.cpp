@@ -13,7 +13,7 @@
 namespace fovea::files {
 namespace {
 
-constexpr std::uint64_t longest_header = std::uint64_t{1} << 20;
+constexpr std::uint64_t longest_npy_header = std::uint64_t{1} << 20;
 
 // The header is a Python dictionary: {'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }.
 class Header {
@@ -89,7 +89,7 @@ Tensor read_npy(const std::filesystem::path& path) {
     header_size += (std::uint64_t{start[10]} << 16) + (std::uint64_t{start[11]} << 24);
     begin = 12;
   }
-  if (header_size > size - begin || header_size > longest_header)
+  if (header_size > size - begin || header_size > longest_npy_header)
     file.fail(8, "a header of " + std::to_string(header_size) + " bytes does not fit");
   std::string text(header_size, '\0');
   file.take(text.data(), header_size);

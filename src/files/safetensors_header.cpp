@@ -15,7 +15,7 @@ namespace {
 constexpr std::size_t text_begin = 8;  // after the size of the header
 
 // `"":{"dtype":"F32","shape":[],"data_offsets":[0,4]},` without the comma.
-constexpr std::size_t shortest_entry = 50;
+constexpr std::size_t shortest_tensor_entry = 50;
 
 // Those of a Tensor first.
 constexpr std::array stored_types{
@@ -55,7 +55,7 @@ class HeaderReader {
 
   SafetensorsHeader read() {
     // Once and for all: a vector that grows holds its elements twice meanwhile.
-    header_.entries.reserve(text_.size() / shortest_entry);
+    header_.entries.reserve(text_.size() / shortest_tensor_entry);
     bool has_metadata = false;
     scanner_.open_object("an object of tensors");
     for (std::string_view name; scanner_.next_member(name);) {

@@ -25,7 +25,7 @@ constexpr std::size_t most_shards = 10'000;
 constexpr int metadata_depth = 8;
 constexpr std::string_view suffix = ".safetensors";
 // `"":"a.safetensors",` without the comma.
-constexpr std::size_t shortest_entry = 18;
+constexpr std::size_t shortest_shard_entry = 18;
 
 // A tensor of the index, in 12 bytes: names stay in the text.
 struct Entry {
@@ -73,7 +73,7 @@ class IndexReader {
 
  private:
   void read_map() {
-    index_.entries.reserve(text_.size() / shortest_entry);
+    index_.entries.reserve(text_.size() / shortest_shard_entry);
     std::map<std::string_view, std::uint32_t> numbers;
     scanner_.open_object("an object of tensors and their shards");
     for (std::string_view name; scanner_.next_member(name);) {

@@ -9,24 +9,24 @@ namespace {
 
 // Hue (degrees) and chroma at a position; lightness is linear and has no anchors. The chromas are as high as
 // sRGB allows at that lightness without clipping a channel hard, found by looking at the ramp.
-struct Anchor {
+struct ColourAt {
   double position, hue, chroma;
 };
 
-constexpr std::array<Anchor, 7> kLight{{{0.00, 110, 0.004},
-                                        {0.12, 125, 0.070},
-                                        {0.30, 165, 0.105},
-                                        {0.50, 205, 0.100},
-                                        {0.68, 245, 0.125},
-                                        {0.85, 270, 0.160},
-                                        {1.00, 285, 0.130}}};
-constexpr std::array<Anchor, 7> kDark{{{0.00, 285, 0.025},
-                                       {0.15, 280, 0.110},
-                                       {0.32, 262, 0.140},
-                                       {0.50, 225, 0.105},
-                                       {0.70, 170, 0.125},
-                                       {0.87, 130, 0.165},
-                                       {1.00, 105, 0.150}}};
+constexpr std::array<ColourAt, 7> kLight{{{0.00, 110, 0.004},
+                                          {0.12, 125, 0.070},
+                                          {0.30, 165, 0.105},
+                                          {0.50, 205, 0.100},
+                                          {0.68, 245, 0.125},
+                                          {0.85, 270, 0.160},
+                                          {1.00, 285, 0.130}}};
+constexpr std::array<ColourAt, 7> kDark{{{0.00, 285, 0.025},
+                                         {0.15, 280, 0.110},
+                                         {0.32, 262, 0.140},
+                                         {0.50, 225, 0.105},
+                                         {0.70, 170, 0.125},
+                                         {0.87, 130, 0.165},
+                                         {1.00, 105, 0.150}}};
 
 // src/inspect/page/style.css has the same as --s0 ...; a test compares them.
 constexpr std::array<Rgb, kSeriesColours> kLightSeries{{{0xb4, 0x50, 0x0a},
@@ -80,7 +80,7 @@ Rgb colour_of(double position, Theme theme) {
   const auto& anchors = theme == Theme::light ? kLight : kDark;
   std::size_t next = 1;
   while (next + 1 < anchors.size() && anchors[next].position < t) ++next;
-  const Anchor &from = anchors[next - 1], &to = anchors[next];
+  const ColourAt &from = anchors[next - 1], &to = anchors[next];
   const double share = (t - from.position) / (to.position - from.position);
   const double lightness = theme == Theme::light ? 0.975 - 0.695 * t : 0.235 + 0.700 * t;
   return from_oklch(lightness, std::lerp(from.chroma, to.chroma, share), std::lerp(from.hue, to.hue, share));

@@ -23,7 +23,7 @@ constexpr Range kCombining[] = {{0x0300, 0x036F}, {0x0483, 0x0489},  {0x0591, 0x
                                 {0xFE20, 0xFE2F}, {0xE0100, 0xE01EF}};
 
 // From EastAsianWidth's W and F classes: whole blocks, and the emoji among the symbols.
-constexpr Range kWide[] = {
+constexpr Range kDoubleWidth[] = {
     {0x1100, 0x115F},   {0x231A, 0x231B},   {0x23E9, 0x23EC},   {0x23F0, 0x23F0},   {0x23F3, 0x23F3},
     {0x25FD, 0x25FE},   {0x2614, 0x2615},   {0x2648, 0x2653},   {0x267F, 0x267F},   {0x2693, 0x2693},
     {0x26A1, 0x26A1},   {0x26AA, 0x26AB},   {0x26BD, 0x26BE},   {0x26C4, 0x26C5},   {0x26CE, 0x26CE},
@@ -162,7 +162,7 @@ bool is_right_to_left(char32_t code) {
 int width_of(char32_t code) {
   if (code < 0x300) return is_control(code) ? 0 : 1;
   if (within(kCombining, code) || is_control(code)) return 0;
-  return within(kWide, code) ? 2 : 1;
+  return within(kDoubleWidth, code) ? 2 : 1;
 }
 
 namespace {

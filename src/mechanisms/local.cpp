@@ -9,17 +9,17 @@
 namespace fovea {
 namespace {
 
-struct Sizes {
+struct LocalSizes {
   std::int64_t batch = 0, heads = 0, rows = 0, dim = 0, hidden = 0;
   RowSizes queries() const { return {batch, heads, rows}; }
 };
 
-Sizes check_inputs(const char* function, const LocalInputs& in) {
+LocalSizes check_inputs(const char* function, const LocalInputs& in) {
   check_four_axes(function, "query", in.query, "[batch, heads, query_len, head_dim]");
   check_view(function, "query", in.query, in.query.dtype(), in.query.shape());
   if (in.W.rank() != 2 && in.W.rank() != 3)
     throw InvalidArgument(function, "W", "[hidden, head_dim] or [heads, hidden, head_dim]", described(in.W));
-  const Sizes s{in.query.size(0), in.query.size(1), in.query.size(2), in.query.size(3), in.W.size(-2)};
+  const LocalSizes s{in.query.size(0), in.query.size(1), in.query.size(2), in.query.size(3), in.W.size(-2)};
   const DType wide = wide_dtype(in.query.dtype());
   check_view(function, "W", in.W, wide,
              in.W.rank() == 3 ? Shape{s.heads, s.hidden, s.dim} : Shape{s.hidden, s.dim});
@@ -53,7 +53,7 @@ struct Hidden {
   const T* vector = nullptr;
   std::int64_t vector_stride = 0;
 
-  Hidden(const LocalInputs& in, const Sizes& s, Executor& executor)
+  Hidden(const LocalInputs& in, const LocalSizes& s, Executor& executor)
       : memory(wide_dtype(in.query.dtype()), {s.batch, s.heads, s.rows, s.hidden}),
         query(operand_of<T>(widened(in.query, copy, executor))),
         values(operand_of<T>(memory.view())),
@@ -70,7 +70,7 @@ struct Hidden {
   }
   const T* vector_of(std::int64_t head) const { return vector + head * vector_stride; }
   /// σ(vᵀ tanh(W q)).
-  T share(const Sizes& s, std::int64_t b, std::int64_t h, std::int64_t r) const {
+  T share(const LocalSizes& s, std::int64_t b, std::int64_t h, std::int64_t r) const {
     const T *row = values.row(b, h, r), *v = vector_of(h);
     T sum{0};
     for (std::int64_t k = 0; k < s.hidden; ++k) sum += v[k] * row[k];
@@ -80,7 +80,7 @@ struct Hidden {
 
 // dv = Σ dz·tanh(W q), where `dz` has one element a row.
 template <class T>
-void vector_gradient(const Sizes& s, const Hidden<T>& hidden, const T* dz, const TensorView& gradient,
+void vector_gradient(const LocalSizes& s, const Hidden<T>& hidden, const T* dz, const TensorView& gradient,
                      Executor& executor) {
   const bool each_head = gradient.rank() == 2;
   executor.parallel_for(each_head ? s.heads : 1, [&](std::int64_t unit, int) {
@@ -99,7 +99,7 @@ void vector_gradient(const Sizes& s, const Hidden<T>& hidden, const T* dz, const
 }
 
 template <class T>
-void backward(const LocalInputs& in, const Sizes& s, const T* d_centers, const LocalGradients& gradients,
+void backward(const LocalInputs& in, const LocalSizes& s, const T* d_centers, const LocalGradients& gradients,
               Executor& executor) {
   Hidden<T> hidden(in, s, executor);
   const Tensor memory(dtype_of<T>, {s.batch, s.heads, s.rows});
@@ -162,7 +162,7 @@ void check_gradients(const char* function, const LocalInputs& in, const ConstTen
 }  // namespace
 
 Tensor local_centers(const LocalInputs& inputs, const CallResources& resources) {
-  const Sizes s = check_inputs("local_centers", inputs);
+  const LocalSizes s = check_inputs("local_centers", inputs);
   Executor& executor = resources.executor ? *resources.executor : default_executor();
   Tensor centers(wide_dtype(inputs.query.dtype()), {s.batch, s.heads, s.rows, 1});
   with_wide_type(inputs.query.dtype(), [&](auto zero) {
@@ -178,7 +178,7 @@ Tensor local_centers(const LocalInputs& inputs, const CallResources& resources) 
 void local_centers_backward(const LocalInputs& inputs, ConstTensorView d_centers,
                             const LocalGradients& gradients, const CallResources& resources) {
   const char* function = "local_centers_backward";
-  const Sizes s = check_inputs(function, inputs);
+  const LocalSizes s = check_inputs(function, inputs);
   check_contiguous(function, "d_centers", d_centers, wide_dtype(inputs.query.dtype()),
                    {s.batch, s.heads, s.rows, 1});
   check_gradients(function, inputs, d_centers, gradients);

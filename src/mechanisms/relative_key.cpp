@@ -12,7 +12,7 @@ namespace {
 
 constexpr const char* query_axes = "[batch, heads, query_len, head_dim]";
 
-struct Sizes {
+struct RelativeKeySizes {
   std::int64_t batch = 0, heads = 0, rows = 0, dim = 0, entries = 0;
   double scale = 1.0;
   RowSizes queries() const { return {batch, heads, rows}; }
@@ -24,9 +24,9 @@ void check_query(const char* function, const char* argument, const ConstTensorVi
   check_view(function, argument, query, query.dtype(), query.shape());
 }
 
-Sizes check_inputs(const char* function, const RelativeKeyInputs& in) {
+RelativeKeySizes check_inputs(const char* function, const RelativeKeyInputs& in) {
   check_query(function, "query", in.query);
-  Sizes s{in.query.size(0), in.query.size(1), in.query.size(2), in.query.size(3)};
+  RelativeKeySizes s{in.query.size(0), in.query.size(1), in.query.size(2), in.query.size(3)};
   const DType wide = wide_dtype(in.query.dtype());
   if (in.offsets.rank() != 3 || in.offsets.size(1) % 2 != 1)
     throw InvalidArgument(function, "offsets", "[heads or 1, 2·max_distance + 1, head_dim]",
@@ -49,7 +49,7 @@ struct Shifted {
   kernels::Operand<const T*> values;
   Projection<T> projection;
 
-  Shifted(const RelativeKeyInputs& in, const Sizes& s, Executor& executor)
+  Shifted(const RelativeKeyInputs& in, const RelativeKeySizes& s, Executor& executor)
       : memory(dtype_of<T>, {s.batch, s.heads, s.rows, s.dim}),
         values(operand_of<T>(ConstTensorView(memory))),
         projection{in.offsets.data<T>(),
@@ -90,7 +90,7 @@ void sum_rows(const ConstTensorView& from, T* to, Executor& executor) {
 }
 
 template <class Element>
-void backward(const RelativeKeyInputs& in, const Sizes& s, const ConstTensorView& d_table,
+void backward(const RelativeKeyInputs& in, const RelativeKeySizes& s, const ConstTensorView& d_table,
               const RelativeKeyGradients& gradients, Executor& executor) {
   using T = Wide<Element>;
   const Shifted<Element> shifted(in, s, executor);
@@ -150,7 +150,7 @@ Executor& executor_of(const CallResources& resources) {
 }  // namespace
 
 Tensor relative_key_table(const RelativeKeyInputs& inputs, const CallResources& resources) {
-  const Sizes s = check_inputs("relative_key_table", inputs);
+  const RelativeKeySizes s = check_inputs("relative_key_table", inputs);
   Executor& executor = executor_of(resources);
   Tensor table(wide_dtype(inputs.query.dtype()), s.table());
   with_type(inputs.query.dtype(), [&](auto zero) {
@@ -165,7 +165,7 @@ Tensor relative_key_table(const RelativeKeyInputs& inputs, const CallResources& 
 void relative_key_table_backward(const RelativeKeyInputs& inputs, ConstTensorView d_table,
                                  const RelativeKeyGradients& gradients, const CallResources& resources) {
   const char* function = "relative_key_table_backward";
-  const Sizes s = check_inputs(function, inputs);
+  const RelativeKeySizes s = check_inputs(function, inputs);
   check_contiguous(function, "d_table", d_table, wide_dtype(inputs.query.dtype()), s.table());
   check_gradients(function, inputs, d_table, gradients);
   with_type(inputs.query.dtype(), [&](auto zero) {

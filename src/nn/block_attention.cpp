@@ -18,25 +18,25 @@ namespace {
 using By = BlockAttentionOptions::By;
 using Alibi = BlockAttentionOptions::Alibi;
 
-void expect(bool good, const char* argument, const std::string& expected, std::int64_t got) {
+void expect_option(bool good, const char* argument, const std::string& expected, std::int64_t got) {
   if (!good)
     throw InvalidArgument("BlockAttention", std::string("options.") + argument, expected,
                           std::to_string(got));
 }
 
 BlockAttentionOptions completed(BlockAttentionOptions o, std::int64_t dim) {
-  expect(o.num_heads >= 1, "num_heads", "at least 1", o.num_heads);
+  expect_option(o.num_heads >= 1, "num_heads", "at least 1", o.num_heads);
   if (o.head_dim == 0) {
-    expect(dim % o.num_heads == 0, "num_heads",
-           "a divisor of dim " + std::to_string(dim) + " where head_dim is not given", o.num_heads);
+    expect_option(dim % o.num_heads == 0, "num_heads",
+                  "a divisor of dim " + std::to_string(dim) + " where head_dim is not given", o.num_heads);
     o.head_dim = dim / o.num_heads;
   }
-  expect(o.head_dim >= 1, "head_dim", "at least 1", o.head_dim);
-  expect(o.block >= 1, "block", "at least 1", o.block);
-  expect(o.kept >= 1 && o.block % o.kept == 0, "kept", "a divisor of block " + std::to_string(o.block),
-         o.kept);
+  expect_option(o.head_dim >= 1, "head_dim", "at least 1", o.head_dim);
+  expect_option(o.block >= 1, "block", "at least 1", o.block);
+  expect_option(o.kept >= 1 && o.block % o.kept == 0, "kept", "a divisor of block " + std::to_string(o.block),
+                o.kept);
   const std::int64_t group = o.block / o.kept;
-  expect(
+  expect_option(
       std::has_single_bit(static_cast<std::uint64_t>(group)) && group <= most_of_page, "kept",
       "block " + std::to_string(o.block) + " divided by a power of 2 up to " + std::to_string(most_of_page),
       o.kept);

@@ -5,7 +5,7 @@
 namespace fovea {
 namespace {
 
-constexpr const char* function = "attend_backward";
+constexpr const char* attend_backward_name = "attend_backward";
 
 void check_gradient(const char* caller, const char* argument, const TensorView& view,
                     const ConstTensorView& like, DType dtype, const AttentionInputs& inputs) {
@@ -18,10 +18,10 @@ void check_gradient(const char* caller, const char* argument, const TensorView& 
 
 void check_gradients(const AttentionPlan::Impl& plan, const Call& call, const AttentionGradients& g) {
   const AttentionInputs& inputs = call.inputs;
-  check_gradient(function, "gradients.query", g.query, inputs.query, plan.dtype, inputs);
-  check_gradient(function, "gradients.key", g.key, inputs.key, plan.dtype, inputs);
-  check_gradient(function, "gradients.value", g.value, inputs.value, plan.dtype, inputs);
-  check_argument_gradients(function, plan, call);
+  check_gradient(attend_backward_name, "gradients.query", g.query, inputs.query, plan.dtype, inputs);
+  check_gradient(attend_backward_name, "gradients.key", g.key, inputs.key, plan.dtype, inputs);
+  check_gradient(attend_backward_name, "gradients.value", g.value, inputs.value, plan.dtype, inputs);
+  check_argument_gradients(attend_backward_name, plan, call);
 }
 
 // Refuses normalisers without a derivative, and those that need an input that is missing.
@@ -32,18 +32,18 @@ void check_differentiable(const AttentionPlan::Impl& plan, const Call& call, con
   if (!of_scores) return;
   const WeightDerivative derivative = derivative_of(plan.spec.normalizer);
   if (derivative == WeightDerivative::none)
-    throw InvalidArgument(function, "gradients",
+    throw InvalidArgument(attend_backward_name, "gradients",
                           "gradients of values and weight mods only: the weights of HardArgmax have no "
                           "derivative by the scores",
                           "a gradient by the scores");
   if (derivative == WeightDerivative::estimate && !loss.advantage)
-    throw InvalidArgument(function, "loss.advantage",
+    throw InvalidArgument(attend_backward_name, "loss.advantage",
                           "the loss of each row less a baseline, by which HardSample's estimate is weighted",
                           "nothing");
 }
 
 void check_apart(const AttentionInputs& inputs, const AttentionGradients& g, const AttentionLoss& loss) {
-  OverlapCheck memory(function);
+  OverlapCheck memory(attend_backward_name);
   memory.writes("gradients.query", g.query);
   memory.writes("gradients.key", g.key);
   memory.writes("gradients.value", g.value);
@@ -63,18 +63,19 @@ void check_loss(const AttentionPlan::Impl& plan, const CallSizes& sizes, const C
   const Shape outputs{sizes.batch, s.num_query_heads, sizes.query_len, s.value_dim},
       rows{sizes.batch, s.num_query_heads, sizes.query_len};
   const auto check = [](const char* argument, const ConstTensorView& view, DType dtype, const Shape& shape) {
-    check_view(function, argument, view, dtype, shape);
+    check_view(attend_backward_name, argument, view, dtype, shape);
   };
   const auto contiguous = [&](const char* argument, const ConstTensorView& view) {
     check(argument, view, plan.compute_dtype(), rows);
-    if (!view.contiguous()) throw InvalidArgument(function, argument, "a contiguous tensor", "a strided one");
+    if (!view.contiguous())
+      throw InvalidArgument(attend_backward_name, argument, "a contiguous tensor", "a strided one");
   };
   // The forward's results are needed unless the kernel recomputes whole rows of scores. Sinks need the
   // log-sum-exp in any case.
   const bool whole = whole_row(plan, loss.d_weights ? LossOf::weights : LossOf::output);
   const bool reads_log_sum_exp = gradient_reads_log_sum_exp(plan.spec.normalizer);
   if (whole && plan.keys == Keys::part)
-    throw InvalidArgument(function, loss.d_weights ? "d_weights" : "plan",
+    throw InvalidArgument(attend_backward_name, loss.d_weights ? "d_weights" : "plan",
                           "gradients that need no whole rows: calls on parts of the keys do not see them",
                           loss.d_weights ? "a loss of weights" : "weight mods, or a table by query");
   if (!whole || loss.output) check("output", loss.output, plan.dtype, outputs);
@@ -84,17 +85,17 @@ void check_loss(const AttentionPlan::Impl& plan, const CallSizes& sizes, const C
   if (!without_output || loss.d_output) check("d_output", loss.d_output, plan.dtype, outputs);
   if (loss.advantage) contiguous("advantage", loss.advantage);
   if (loss.advantage && !sampled)
-    throw InvalidArgument(function, "advantage", "nothing: only HardSample's estimate takes one",
+    throw InvalidArgument(attend_backward_name, "advantage", "nothing: only HardSample's estimate takes one",
                           described(loss.advantage));
   if (!loss.d_weights) {
     if (!loss.weight_heads.empty() || !loss.weight_rows.empty())
-      throw InvalidArgument(function, "d_weights",
+      throw InvalidArgument(attend_backward_name, "d_weights",
                             "the derivative by the weights of the chosen heads and rows", "nothing");
     return;
   }
-  check_chosen(function, "weight_heads", loss.weight_heads, s.num_query_heads);
-  check_chosen(function, "weight_rows", loss.weight_rows, sizes.query_len);
-  check_all_rows(function, call.inputs, loss.weight_rows);
+  check_chosen(attend_backward_name, "weight_heads", loss.weight_heads, s.num_query_heads);
+  check_chosen(attend_backward_name, "weight_rows", loss.weight_rows, sizes.query_len);
+  check_all_rows(attend_backward_name, call.inputs, loss.weight_rows);
   check("d_weights", loss.d_weights, plan.compute_dtype(),
         weights_shape(plan, sizes, loss.weight_heads, loss.weight_rows));
 }

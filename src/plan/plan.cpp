@@ -11,10 +11,10 @@
 namespace fovea {
 namespace {
 
-constexpr const char* function = "make_plan";
+constexpr const char* make_plan_name = "make_plan";
 
 [[noreturn]] void refuse(const std::string& argument, const std::string& expected, const std::string& got) {
-  throw InvalidArgument(function, argument, expected, got);
+  throw InvalidArgument(make_plan_name, argument, expected, got);
 }
 
 void at_least(std::int64_t value, std::int64_t least, const char* argument) {

@@ -13,7 +13,7 @@ namespace fovea::text {
 namespace {
 
 constexpr std::size_t kMaxBytes = std::size_t{256} << 20;
-constexpr std::string_view kBlank = "\xE2\x96\x81";
+constexpr std::string_view kMarkedBlank = "\xE2\x96\x81";
 constexpr std::string_view kEnd = "</s>", kUnknown = "<unk>", kPad = "<pad>";
 
 void load(sentencepiece::SentencePieceProcessor& processor, const std::filesystem::path& path) {
@@ -109,10 +109,10 @@ std::string MarianTokenizer::decode(std::span<const std::int32_t> ids) const {
   if (!status.ok()) throw Error("MarianTokenizer::decode: " + status.ToString());
   // Blanks are left in pieces that the model lacks.
   std::string_view rest = joined;
-  for (std::size_t at = rest.find(kBlank); at != std::string_view::npos; at = rest.find(kBlank)) {
+  for (std::size_t at = rest.find(kMarkedBlank); at != std::string_view::npos; at = rest.find(kMarkedBlank)) {
     text += rest.substr(0, at);
     text += ' ';
-    rest.remove_prefix(at + kBlank.size());
+    rest.remove_prefix(at + kMarkedBlank.size());
   }
   text += rest;
   const std::size_t begin = text.find_first_not_of(' '), end = text.find_last_not_of(' ');

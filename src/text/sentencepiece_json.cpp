@@ -10,6 +10,7 @@
 #include "files/base64.h"
 #include "fovea/core/error.h"
 #include "fovea/files/bytes.h"
+#include "text/sentencepiece_proto.h"
 #include "text/sentencepiece_settings.h"
 #include "text/utf8.h"
 
@@ -21,7 +22,6 @@ using Class = SentencePieceClass;
 using Type = SentencePieceFile::Type;
 using Kind = SentencePieceFile::Piece::Kind;
 
-constexpr std::size_t kMaxModelBytes = std::size_t{256} << 20;
 constexpr std::int64_t kMostExtraIds = 100'000;
 // Merges may take as many bytes for each of the file's. Gemma's take 4.
 constexpr std::size_t kMostMergeBytes = 100;

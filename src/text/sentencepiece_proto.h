@@ -8,6 +8,9 @@
 
 namespace fovea::text {
 
+/// A larger model file is not read. The largest known has 15 MB.
+constexpr std::size_t kMaxModelBytes = std::size_t{256} << 20;
+
 /// Walks the protocol buffer of an `spm.model`. Throws FileError unless it is well formed and its
 /// normalisation trie stays inside its own bytes. The library follows that trie without checks, so a damaged
 /// trie would read arbitrary memory.

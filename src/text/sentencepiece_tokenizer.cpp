@@ -16,7 +16,6 @@ namespace fovea::text {
 namespace {
 
 constexpr std::string_view kWordStart = "\xE2\x96\x81";  // U+2581, the blank as SentencePiece spells it
-constexpr std::uintmax_t kMaxModelBytes = std::uintmax_t{256} << 20;
 
 class LinesIterator final : public sentencepiece::SentenceIterator {
  public:

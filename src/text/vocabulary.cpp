@@ -20,7 +20,7 @@ constexpr std::uintmax_t kMaxVocabularyBytes = std::uintmax_t{256} << 20;
 
 // Where the piece of an id stands in the text, in 8 bytes: a file of a short piece a line has 10 bytes for
 // each.
-struct Place {
+struct PieceSpan {
   std::uint32_t at = 0, size = 0;
 };
 
@@ -80,7 +80,7 @@ Vocabulary Vocabulary::load(const std::filesystem::path& file) {
   files::JsonScanner scanner(name, bytes, files::JsonScanner::Position::line);
   // `"":0,` is the shortest member, and ids are 0 .. members-1.
   constexpr std::uint32_t kNone = ~std::uint32_t{0};
-  std::vector<Place> places(bytes.size() / 5 + 1, {0, kNone});
+  std::vector<PieceSpan> places(bytes.size() / 5 + 1, {0, kNone});
   std::size_t count = 0, end = 0;
   scanner.open_object("a JSON object of pieces and ids");
   for (std::string_view piece; scanner.next_member(piece); ++count) {

@@ -8,7 +8,7 @@
 namespace fovea {
 namespace {
 
-constexpr const char* function = "recur";
+constexpr const char* recur_name = "recur";
 
 template <class T>
 std::size_t forward_bytes(const RecurrencePlan::Impl& plan, const RecurrenceSizes& sizes, int threads) {
@@ -19,7 +19,7 @@ std::size_t forward_bytes(const RecurrencePlan::Impl& plan, const RecurrenceSize
   return counting.used() + 128 + plan.candidate->code<T>().forward_bytes(problem, threads);
 }
 
-std::size_t bytes_of(const RecurrencePlan::Impl& plan, const RecurrenceSizes& sizes, int threads) {
+std::size_t recur_bytes(const RecurrencePlan::Impl& plan, const RecurrenceSizes& sizes, int threads) {
   return with_wide_type(plan.dtype, [&](auto t) { return forward_bytes<decltype(t)>(plan, sizes, threads); });
 }
 
@@ -47,7 +47,7 @@ void run(const RecurrencePlan::Impl& plan, const RecurrenceInputs& inputs, const
          const RecurrenceSizes& sizes, Executor& executor, std::span<std::byte> memory) {
   Carver carver(memory);
   const auto sequences = make_sequences(lists_of(inputs), sizes, carver);
-  check_gates(function, plan, inputs, sequences, executor);
+  check_gates(recur_name, plan, inputs, sequences, executor);
   const auto problem = prepare_recurrence<T>(plan, inputs, sizes, sequences, carver, &executor);
   const bool copies = copies_values(plan) && outputs.output;
   kernels::RecurrenceResults<T> results;
@@ -71,7 +71,7 @@ void run(const RecurrencePlan::Impl& plan, const RecurrenceInputs& inputs, const
 
 std::size_t workspace_bytes(const RecurrencePlan& plan, int threads) {
   const RecurrenceShape& s = plan.shape();
-  return bytes_of(plan.impl(), {s.batch, s.len, s.batch}, threads) + 63;
+  return recur_bytes(plan.impl(), {s.batch, s.len, s.batch}, threads) + 63;
 }
 
 std::int64_t saved_states_size(const RecurrencePlan& plan, const RecurrenceInputs& inputs) {
@@ -82,11 +82,11 @@ std::int64_t saved_states_size(const RecurrencePlan& plan, const RecurrenceInput
 void recur(const RecurrencePlan& plan, const RecurrenceInputs& inputs, const RecurrenceOutputs& outputs,
            const CallResources& resources) {
   const RecurrencePlan::Impl& impl = plan.impl();
-  const RecurrenceSizes sizes = check_recurrence_inputs(function, impl, inputs, is_given(outputs.output));
-  check_recurrence_outputs(function, impl, inputs, outputs, sizes);
+  const RecurrenceSizes sizes = check_recurrence_inputs(recur_name, impl, inputs, is_given(outputs.output));
+  check_recurrence_outputs(recur_name, impl, inputs, outputs, sizes);
   Executor& executor = executor_of(resources, multiply_adds(impl, sizes));
   const std::span<std::byte> memory =
-      workspace_of(function, resources.workspace, bytes_of(impl, sizes, executor.thread_count()));
+      workspace_of(recur_name, resources.workspace, recur_bytes(impl, sizes, executor.thread_count()));
   with_wide_type(impl.dtype,
                  [&](auto t) { run<decltype(t)>(impl, inputs, outputs, sizes, executor, memory); });
 }

@@ -105,6 +105,19 @@ const std::array<RecurrenceField, 11> recurrence_fields{
      {"self_weight", "gradients.self_weight", &Inputs::self_weight, &Gradients::self_weight},
      {"initial_state", "gradients.initial_state", &Inputs::initial_state, &Gradients::initial_state}}};
 
+RecurrenceInputs tokens_of(const RecurrenceInputs& inputs, std::int64_t begin, std::int64_t count) {
+  RecurrenceInputs in = inputs;
+  for (const RecurrenceField& field : recurrence_fields) {
+    ConstTensorView& view = in.*field.input;
+    const bool has_tokens = field.input != &RecurrenceInputs::initial_state &&
+                            field.input != &RecurrenceInputs::bonus && view.rank() > 2;
+    if (has_tokens) view = view.slice(2, begin, count);
+  }
+  if (!in.present.empty())
+    in.present = in.present.subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(count));
+  return in;
+}
+
 Shape field_shape(const RecurrencePlan::Impl& plan, const RecurrenceSizes& sizes,
                   const RecurrenceField& field) {
   const RecurrenceShape& s = plan.shape;

@@ -25,6 +25,9 @@ struct RecurrenceField {
 };
 extern const std::array<RecurrenceField, 11> recurrence_fields;
 
+/// Tokens [begin, begin + count) of a call with one entry.
+RecurrenceInputs tokens_of(const RecurrenceInputs& inputs, std::int64_t begin, std::int64_t count);
+
 /// The shape and dtype that a field has in a call of these sizes.
 Shape field_shape(const RecurrencePlan::Impl& plan, const RecurrenceSizes& sizes,
                   const RecurrenceField& field);

@@ -112,20 +112,6 @@ Executor& executor_of(const CallResources& resources) {
   return resources.executor ? *resources.executor : default_executor();
 }
 
-// Tokens [begin, begin + count) of a call with one entry.
-RecurrenceInputs tokens_of(const RecurrenceInputs& inputs, std::int64_t begin, std::int64_t count) {
-  RecurrenceInputs in = inputs;
-  for (const RecurrenceField& field : recurrence_fields) {
-    ConstTensorView& view = in.*field.input;
-    const bool has_tokens = field.input != &RecurrenceInputs::initial_state &&
-                            field.input != &RecurrenceInputs::bonus && view.rank() > 2;
-    if (has_tokens) view = view.slice(2, begin, count);
-  }
-  if (!in.present.empty())
-    in.present = in.present.subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(count));
-  return in;
-}
-
 std::vector<std::int64_t> cuts_of(std::int64_t len, std::int64_t piece) {
   std::vector<std::int64_t> cuts{0};
   while (cuts.back() < len) cuts.push_back(std::min(cuts.back() + piece, len));

@@ -23,16 +23,6 @@ RecurrencePlan plan_of_steps(const RecurrencePlan& plan) {
                               {.dtype = plan.dtype(), .kernel = kernel.substr(0, kernel.find(' '))});
 }
 
-RecurrenceInputs tokens_of(const RecurrenceInputs& inputs, std::int64_t first, std::int64_t count) {
-  RecurrenceInputs some = inputs;
-  for (ConstTensorView* view : {&some.query, &some.key, &some.value, &some.log_decay, &some.beta, &some.erase,
-                                &some.a, &some.b, &some.self_weight}) {
-    if (is_given(*view) && view->rank() > 2)
-      *view = view->slice(2, first, count);  // a decay of [heads] stays
-  }
-  return some;
-}
-
 void check_all_gates(const char* function, const RecurrencePlan::Impl& plan, const RecurrenceInputs& inputs,
                      const RecurrenceSizes& sizes, Executor& executor) {
   Carver counting;

@@ -152,7 +152,7 @@ void apply(const Kind& decoder, std::vector<std::string>& tokens, std::size_t) {
   apply(decoder, tokens);
 }
 
-Decoder read_sequence(const json& value, const Where& where) {
+Decoder read_decoders(const json& value, const Where& where) {
   const Fields fields(value, where, {"type", "decoders"});
   DecoderSequence sequence;
   for (const json& part : fields.array("decoders"))
@@ -174,7 +174,7 @@ void Decoder::apply(std::vector<std::string>& tokens, std::size_t most) const {
 
 Decoder read_decoder(const json& value, const Where& where) {
   const std::string type = type_of(value, where);
-  if (type == "Sequence") return read_sequence(value, where);
+  if (type == "Sequence") return read_decoders(value, where);
   if (type == "BPEDecoder") return read_bpe(value, where);
   if (type == "Metaspace") return {read_metaspace(value, where)};
   if (type == "Replace") return {read_replace(value, where)};

@@ -9,7 +9,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::int64_t kMostIds = std::int64_t{1} << 40;
+constexpr std::int64_t kLongest = std::int64_t{1} << 40;
 // A padded encoding of this length costs some 60 MB.
 constexpr std::int64_t kMostPadding = std::int64_t{1} << 20;
 
@@ -63,8 +63,8 @@ std::int64_t Padding::length_for(std::size_t size) const {
 std::optional<Truncation> read_truncation(const json& value, const Where& where) {
   if (value.is_null()) return std::nullopt;
   const Fields fields(value, where, {"direction", "max_length", "strategy", "stride"});
-  fields.number("stride", kMostIds);  // of the windows behind the first one, which are not made here
-  Truncation truncation{.max_length = fields.number("max_length", kMostIds)};
+  fields.number("stride", kLongest);  // of the windows behind the first one, which are not made here
+  Truncation truncation{.max_length = fields.number("max_length", kLongest)};
   truncation.strategy = static_cast<Truncation::Strategy>(
       fields.one_of("strategy", {"LongestFirst", "OnlyFirst", "OnlySecond"}));
   if (fields.has("direction"))

@@ -150,7 +150,7 @@ Normalizer read_charsmap(const json& value, const Where& where) {
   }
 }
 
-Normalizer read_sequence(const json& value, const Where& where) {
+Normalizer read_normalizers(const json& value, const Where& where) {
   const Fields fields(value, where, {"type", "normalizers"});
   NormalizerSequence sequence;
   for (const json& part : fields.array("normalizers"))
@@ -168,7 +168,7 @@ Normalizer read_normalizer(const json& value, const Where& where) {
   const std::string type = type_of(value, where);
   if (type == "BertNormalizer") return read_bert(value, where);
   if (type == "Precompiled") return read_charsmap(value, where);
-  if (type == "Sequence") return read_sequence(value, where);
+  if (type == "Sequence") return read_normalizers(value, where);
   if (type == "Replace") return {read_replace(value, where)};
   if (type == "Strip") {
     const Fields fields(value, where, {"type", "strip_left", "strip_right"});

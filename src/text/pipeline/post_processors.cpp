@@ -11,7 +11,7 @@ using nlohmann::json;
 
 constexpr std::int64_t kLargestId = std::int64_t{1} << 30;
 // Of a template, which names a token of many ids in a few bytes. Published ones have 5 ids and 3 texts.
-constexpr std::size_t kMostIds = std::size_t{1} << 16, kMostTexts = 16;
+constexpr std::size_t kMostTemplateIds = std::size_t{1} << 16, kMostTexts = 16;
 
 Item special_item(std::int32_t id, std::int32_t type) {
   return {.id = id, .type = type, .special = true};
@@ -138,8 +138,9 @@ PostProcessor read_template(const json& value, const Where& where) {
     for (const json& slot : fields.array(key)) {
       slots.push_back(read_slot(slot, fields.where(key).at(slots.size()), fields, pair));
       ids += slots.back().ids.size();
-      if (ids > kMostIds)
-        where.fail("expected at most " + std::to_string(kMostIds) + " ids in its templates, got more");
+      if (ids > kMostTemplateIds)
+        where.fail("expected at most " + std::to_string(kMostTemplateIds) +
+                   " ids in its templates, got more");
       texts += slots.back().text >= 0;
       if (texts > kMostTexts)
         fields.where(key).fail("expected at most " + std::to_string(kMostTexts) + " texts, got more");
@@ -160,7 +161,7 @@ bool adds_tokens(const PostProcessor& processor) {
   return !std::holds_alternative<ByteLevel>(processor.kind);
 }
 
-PostProcessor read_sequence(const json& value, const Where& where) {
+PostProcessor read_post_processors(const json& value, const Where& where) {
   const Fields fields(value, where, {"type", "processors"});
   PostProcessorSequence sequence;
   for (const json& part : fields.array("processors"))
@@ -216,7 +217,7 @@ PostProcessor read_post_processor(const json& value, const Where& where) {
   const std::string type = type_of(value, where);
   if (type == "TemplateProcessing") return read_template(value, where);
   if (type == "ByteLevel") return {read_byte_level(value, where)};
-  if (type == "Sequence") return read_sequence(value, where);
+  if (type == "Sequence") return read_post_processors(value, where);
   if (type == "BertProcessing") {
     const Fields fields(value, where, {"type", "sep", "cls"});
     return {ClsSepProcessing{.cls = read_token(fields, "cls"), .sep = read_token(fields, "sep")}};

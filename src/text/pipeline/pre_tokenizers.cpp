@@ -125,7 +125,7 @@ SplitBehavior read_behavior(const Fields& fields) {
       "behavior", {"Removed", "Isolated", "MergedWithPrevious", "MergedWithNext", "Contiguous"}));
 }
 
-PreTokenizer read_sequence(const json& value, const Where& where) {
+PreTokenizer read_pre_tokenizers(const json& value, const Where& where) {
   const Fields fields(value, where, {"type", "pretokenizers"});
   PreTokenizerSequence sequence;
   for (const json& part : fields.array("pretokenizers"))
@@ -177,7 +177,7 @@ PreTokenizer read_pre_tokenizer(const json& value, const Where& where) {
   const std::string type = type_of(value, where);
   if (type == "ByteLevel") return {read_byte_level(value, where)};
   if (type == "Metaspace") return {read_metaspace(value, where)};
-  if (type == "Sequence") return read_sequence(value, where);
+  if (type == "Sequence") return read_pre_tokenizers(value, where);
   if (type == "Split") return read_split(value, where);
   if (type == "FixedLength") return read_fixed_length(value, where);
   if (type == "Punctuation") {
