@@ -60,7 +60,7 @@ class AlibiBias(Mod):
     """score - slope·(query - key), positions counted in keys (Press et al. 2022, arXiv 2108.12409).
 
     Args:
-        slopes: [heads], or one number; `alibi_slopes(heads)` gives the paper's. They may be learned.
+        slopes: [heads], one number, or [batch or 1, heads or 1, 1, 1]; `alibi_slopes(heads)` gives the paper's. They may be learned.
 
     >>> fovea.attention(q, k, v, mods=[fovea.AlibiBias(fovea.alibi_slopes(2))], mask=fovea.Causal()).shape
     (1, 2, 4, 8)
@@ -77,7 +77,7 @@ class SymmetricAlibiBias(Mod):
     """score - slope·|query - key|: ALiBi for an encoder, which sees both sides.
 
     Args:
-        slopes: [heads], or one number; `alibi_slopes(heads)` gives the paper's. They may be learned.
+        slopes: [heads], one number, or [batch or 1, heads or 1, 1, 1]; `alibi_slopes(heads)` gives the paper's. They may be learned.
 
     >>> fovea.attention(q, k, v, mods=[fovea.SymmetricAlibiBias(fovea.alibi_slopes(2))]).shape
     (1, 2, 4, 8)

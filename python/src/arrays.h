@@ -48,13 +48,14 @@ class Arrays {
 nb::dlpack::dtype dlpack_dtype(DType dtype);
 
 /// `view` with the four axes [batch, heads, query_len, key_len] of a mod's argument, of which the array may
-/// have the last ones alone (written_axes). Throws InvalidArgument for an array with more.
+/// have those of written_axes alone. Throws InvalidArgument for an array with others.
 template <class View>
 View as_four_axes(const Arrays& arrays, const View& view, const DeclaredArgument& argument) {
+  if (view.rank() == 4) return view;
   const std::optional<std::vector<int>> axes = written_axes(argument.declaration, view.rank());
   if (!axes)
     throw InvalidArgument(arrays.function(), argument.name,
-                          "at most " + std::to_string(argument.declaration.written.size()) + " axes",
+                          "at most " + std::to_string(argument.declaration.written.size()) + " axes, or 4",
                           to_string(view.shape()));
   std::int64_t sizes[4] = {1, 1, 1, 1}, strides[4] = {};
   for (int axis = 0; axis < view.rank(); ++axis) {

@@ -60,6 +60,15 @@ std::optional<std::vector<int>> written_axes(const ArgumentDeclaration& declarat
   return axes;
 }
 
+Tensor with_all_axes(const ArgumentDeclaration& declaration, const Tensor& given) {
+  const std::optional<std::vector<int>> axes = written_axes(declaration, given.rank());
+  if (!axes) return given;
+  std::vector<std::int64_t> sizes(declaration.axes.size(), 1);
+  for (std::size_t axis = 0; axis < axes->size(); ++axis)
+    sizes[static_cast<std::size_t>((*axes)[axis])] = given.size(static_cast<int>(axis));
+  return given.reshape(Shape(sizes));
+}
+
 std::optional<Shape> start_shape(const ArgumentDeclaration& declaration, const ArgumentSizes& sizes) {
   std::vector<std::int64_t> shape;
   for (const ArgumentAxis& axis : declaration.axes) {

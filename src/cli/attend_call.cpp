@@ -94,17 +94,6 @@ void read_operands(const AttendOptions& o, AttendCall& call) {
   expect_size("--value", call.value, 2, "length, as --key has,", call.key.size(2));
 }
 
-// An argument with all its axes. The file of a mod may have fewer: [heads] slopes, centers [query_len], a
-// bias [query_len, key_len].
-Tensor with_all_axes(const ArgumentDeclaration& declaration, const Tensor& given) {
-  const std::optional<std::vector<int>> axes = written_axes(declaration, given.rank());
-  if (!axes) return given;  // the check of the call names what is wrong, if anything is
-  std::vector<std::int64_t> sizes(declaration.axes.size(), 1);
-  for (std::size_t axis = 0; axis < axes->size(); ++axis)
-    sizes[static_cast<std::size_t>((*axes)[axis])] = given.size(static_cast<int>(axis));
-  return given.reshape(Shape(sizes));
-}
-
 // The arguments of a call, one after the other. Those of the score come first. `call.shape` is complete when
 // the others are made.
 class ArgumentReader {

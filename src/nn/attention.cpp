@@ -165,24 +165,25 @@ void MultiHeadAttention::declare_arguments(ParameterSet& set, const std::string&
   for (const DeclaredArgument& one : declared) {
     const auto& [full_name, declaration] = one;
     if (const NamedTensor* fixed = named(options_.fixed, full_name)) {
-      check_shape("fixed", one, sizes, fixed->value);
-      arguments_.push_back({.name = full_name, .fixed = fixed->value});
+      const Tensor value = with_all_axes(declaration, fixed->value);
+      check_shape("fixed", one, sizes, value);
+      arguments_.push_back({.name = full_name, .fixed = value});
       continue;
     }
     const NamedTensor* told = named(options_.learned, full_name);
     const bool starts = declaration.start != Start::told && declaration.start != Start::given &&
                         declaration.absent == ArgumentDeclaration::Absent::refused && declaration.learned;
     if (!told && !starts) continue;
-    if (told) check_shape("learned", one, sizes, told->value);
+    const Tensor value = told ? with_all_axes(declaration, told->value) : Tensor();
+    if (told) check_shape("learned", one, sizes, value);
     if (Parameter* parameter = shared ? shared->argument(full_name) : nullptr) {
       arguments_.push_back({.name = full_name, .learned = parameter});
       continue;
     }
-    const std::optional<Shape> shape = told ? told->value.shape() : start_shape(declaration, sizes);
+    const std::optional<Shape> shape = told ? value.shape() : start_shape(declaration, sizes);
     if (!shape) continue;  // of the lengths of a call: it comes with each
     const std::string of_set = name + "." + full_name;
-    Parameter& parameter =
-        told ? set.constant(of_set, told->value) : declare(set, of_set, declaration, *shape);
+    Parameter& parameter = told ? set.constant(of_set, value) : declare(set, of_set, declaration, *shape);
     arguments_.push_back({.name = full_name, .learned = &parameter});
   }
 }

@@ -124,5 +124,15 @@ TEST(Arguments, ComputedStartsHaveAValueForEachElement) {
   EXPECT_EQ(start_value(by, {1, 4, 1, 1}, DType::f32).data<float>()[3], 2.0f);
 }
 
+// [heads] slopes in the place of [1, heads, 1, 1], and a bias of queries and keys.
+TEST(Arguments, MayHaveTheirWrittenAxesAlone) {
+  const ArgumentDeclaration slope = Mod(AlibiBias{}).node().arguments().front();
+  EXPECT_EQ(with_all_axes(slope, Tensor::zeros(DType::f32, {3})).shape(), Shape({1, 3, 1, 1}));
+  EXPECT_EQ(with_all_axes(slope, Tensor::zeros(DType::f32, {2, 3, 1, 1})).shape(), Shape({2, 3, 1, 1}));
+  EXPECT_EQ(with_all_axes(slope, Tensor::zeros(DType::f32, {2, 3})).shape(), Shape({2, 3}));  // refused later
+  const ArgumentDeclaration bias = Mod(DenseBias{}).node().arguments().front();
+  EXPECT_EQ(with_all_axes(bias, Tensor::zeros(DType::f32, {5, 7})).shape(), Shape({1, 1, 5, 7}));
+}
+
 }  // namespace
 }  // namespace fovea

@@ -434,10 +434,10 @@ TEST(Arguments, ThoseWhoseShapeCannotFitAreRefused) {
     MultiHeadAttention(set, "a", 8, options);
   };
   for (const char* list : {"learned", "fixed"}) {
-    for (const Tensor& good :
-         {Tensor::zeros(DType::f32, {1, 4, 1, 1}), Tensor::zeros(DType::f32, {3, 1, 7, 9})})
+    for (const Tensor& good : {Tensor::zeros(DType::f32, {4}), Tensor::zeros(DType::f32, {1, 4, 1, 1}),
+                               Tensor::zeros(DType::f32, {3, 1, 7, 9})})
       EXPECT_NO_THROW(make(list, good));
-    for (const Tensor& bad : {Tensor::zeros(DType::f32, {4}), Tensor::zeros(DType::f32, {1, 3, 1, 1}),
+    for (const Tensor& bad : {Tensor::zeros(DType::f32, {3}), Tensor::zeros(DType::f32, {1, 3, 1, 1}),
                               Tensor::zeros(DType::f64, {1, 4, 1, 1})}) {
       try {
         make(list, bad);

@@ -1,7 +1,7 @@
 // The shared case table: scores × mods × masks × normalisers × dtypes × layouts × shapes × scales × dropout ×
 // offsets. Each level of a factor is one row here. Every test of the table then meets it with every level of
-// every other factor. FOVEA_CASES=full crosses the first six factors completely. FOVEA_CASE=TEXT keeps the
-// cases whose names contain the text.
+// every other factor. FOVEA_CASES=full crosses the first six factors completely; FOVEA_CASES=tenth keeps
+// every tenth case. FOVEA_CASE=TEXT keeps the cases whose names contain the text.
 #pragma once
 
 #include <cstdio>
@@ -324,8 +324,17 @@ inline Case make_case(const std::vector<Factor>& factors, const CoveringRow& row
   return c;
 }
 
-/// The cases whose name contains FOVEA_CASE, or all if it is not set.
+inline bool cases_wanted(std::string_view which) {
+  const char* text = std::getenv("FOVEA_CASES");
+  return text && which == text;
+}
+
+/// The cases whose name contains FOVEA_CASE, or all if it is not set. Of FOVEA_CASES=tenth every tenth one.
 inline std::vector<Case> chosen(std::vector<Case> cases) {
+  if (cases_wanted("tenth")) {
+    for (std::size_t n = 0; 10 * n < cases.size(); ++n) std::swap(cases[n], cases[10 * n]);
+    cases.resize((cases.size() + 9) / 10);
+  }
   if (const char* text = std::getenv("FOVEA_CASE"))
     std::erase_if(cases, [&](const Case& c) { return c.name.find(text) == std::string::npos; });
   return cases;
@@ -389,8 +398,7 @@ inline const std::vector<Case>& full_case_table() {
 }
 
 inline bool full_cases_wanted() {
-  const char* text = std::getenv("FOVEA_CASES");
-  return text && std::string_view(text) == "full";
+  return cases_wanted("full");
 }
 /// The table that the environment selects.
 inline const std::vector<Case>& chosen_case_table() {

@@ -219,6 +219,19 @@ def test_lists_and_numbers_as_parameters(rng: Any) -> None:
     )
 
 
+def test_arguments_of_mods_may_have_all_axes(rng: Any) -> None:
+    q, k, v = (rng.standard_normal((2, 4, 5, 8)).astype(np.float32) for _ in range(3))
+    slopes = rng.random(4).astype(np.float32)
+
+    def attended(given: Any) -> Any:
+        return fovea.attention(q, k, v, mods=[fovea.AlibiBias(given)])
+
+    assert np.array_equal(attended(slopes), attended(slopes.reshape(1, 4, 1, 1)))
+    by_entry = np.stack([slopes, 2 * slopes]).reshape(2, 4, 1, 1)
+    assert np.array_equal(attended(by_entry)[0], attended(slopes)[0])
+    assert np.array_equal(attended(by_entry)[1], attended(2 * slopes)[1])
+
+
 def test_weights_of_some_heads_and_rows(rng: Any) -> None:
     q, k, v = cases.arrays(rng, Sizes(), np.float64)
     out, weights = fovea.attention(q, k, v, return_weights=True, weight_heads=[3, 0], weight_rows=(4, 2, 0))

@@ -94,6 +94,10 @@ bool fits(const ArgumentDeclaration& declaration, const ArgumentSizes& sizes, co
 /// array must have all axes, or has more than may be written.
 std::optional<std::vector<int>> written_axes(const ArgumentDeclaration& declaration, int rank);
 
+/// The same elements with all axes of the argument, where `given` has those of `written` alone: [heads]
+/// slopes become [1, heads, 1, 1]. Any other tensor as it is.
+Tensor with_all_axes(const ArgumentDeclaration& declaration, const Tensor& given);
+
 /// The shape in which a layer keeps the argument: the sizes that are known, and 1 where that is allowed. A
 /// size of 0 is unknown. None if the shape depends on an unknown size.
 std::optional<Shape> start_shape(const ArgumentDeclaration& declaration, const ArgumentSizes& sizes);

@@ -47,9 +47,9 @@ class Mod {
   }
   const ModNode& node() const noexcept { return *node_; }
 
-  /// True for copies of one mod, and for mods of one type with equal texts and arguments where those say all:
-  /// the built-in ones, and those of one lambda without captures. So a spec that is written anew for each
-  /// call needs one plan.
+  /// True for copies of one mod, and for mods of one type with equal texts and arguments where those say all.
+  /// They do for the built-in ones, and for those of one lambda without captures. So a spec that is written
+  /// anew for each call needs one plan.
   friend bool operator==(const Mod& a, const Mod& b);
 
  private:

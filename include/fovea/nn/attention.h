@@ -50,7 +50,8 @@ struct AttentionOptions {
   AttentionSpec spec = {};
   /// Arguments that become parameters, and the tensors they start as. Arguments of the built-in parts become
   /// parameters without being named here, unless they are in `fixed`, are optional, or come from the data. So
-  /// do those of your own mods whose make_mod says how they start.
+  /// do those of your own mods whose make_mod says how they start. Tensors are f32 and have the axes of the
+  /// argument or those that a file of it has: [1, heads, 1, 1] or [heads] slopes.
   std::vector<NamedTensor> learned = {};
   std::vector<NamedTensor> fixed = {};  ///< arguments that are not trained
   /// Normalises each head of queries and keys before they are rotated (Qwen 3, Gemma 3). Parameters: q_norm,
