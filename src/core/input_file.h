@@ -23,14 +23,14 @@ class InputFile {
   /// The next `bytes` bytes of the file. Throws FileError if the file is shorter.
   void take(void* to, std::uint64_t bytes);
   void seek(std::uint64_t offset);
+  /// Bytes [offset, offset + bytes), for several threads at once. Throws FileError if the file is shorter.
+  void read_at(char* to, std::uint64_t bytes, std::uint64_t offset) const;
   /// The whole file, mapped read-only until the last copy of the pointer is gone. Throws FileError.
   std::shared_ptr<const std::byte> map() const;
   /// Throws FileError for this file.
   [[noreturn]] void fail(std::int64_t offset, const std::string& reason) const;
 
  private:
-  void read_at(char* to, std::uint64_t bytes, std::uint64_t offset) const;
-
   std::string name_;
   int file_ = -1;
   std::uint64_t size_ = 0, at_ = 0;

@@ -239,9 +239,9 @@ WeightFile::WeightFile(const std::filesystem::path& path) : path_(path.string())
 }
 
 void WeightFile::add(const std::filesystem::path& path) {
-  InputFile file(path);
-  SafetensorsFile opened = open_safetensors(file, StoredTypes::all);
-  mapped_.push_back(file.map());
+  const auto file = std::make_shared<InputFile>(path);
+  SafetensorsFile opened = open_safetensors(*file, StoredTypes::all);
+  mapped_.push_back(file->map());
   const std::byte* data = mapped_.back().get() + opened.data_begin;
   tensors_.reserve(tensors_.size() + opened.header.entries.size());
   for (const SafetensorsEntry& entry : opened.header.entries)
@@ -249,7 +249,9 @@ void WeightFile::add(const std::filesystem::path& path) {
                         entry.type,
                         shape_of(entry, opened.text),
                         {data + entry.begin, entry.end - entry.begin},
-                        file.name()});
+                        file->name(),
+                        file,
+                        opened.data_begin + entry.begin});
 }
 
 const StoredTensor* WeightFile::find(std::string_view name) const {

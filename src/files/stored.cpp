@@ -8,7 +8,9 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <vector>
 
+#include "core/input_file.h"
 #include "fovea/core/error.h"
 #include "fovea/files/weights.h"
 
@@ -109,13 +111,11 @@ std::size_t size_of(StoredType type) noexcept {
   }
 }
 
-void StoredTensor::copy_to(float* to, std::int64_t begin, std::int64_t count) const {
-  if (begin < 0 || count < 0 || begin > shape.count() - count)
-    throw InvalidArgument("StoredTensor::copy_to", "begin, count",
-                          "a range of the " + std::to_string(shape.count()) + " elements of " + name,
-                          std::to_string(count) + " from " + std::to_string(begin));
+namespace {
+
+// Elements of `type` from `from` on.
+void convert_elements(StoredType type, const std::byte* from, float* to, std::int64_t count) {
   static const Bytes e4m3 = table_of(from_e4m3), e5m2 = table_of(from_e5m2), e8m0 = table_of(from_e8m0);
-  const std::byte* from = bytes.data() + begin * static_cast<std::int64_t>(size_of(type));
   switch (type) {
     case StoredType::f32:
       std::memcpy(to, from, static_cast<std::size_t>(count) * sizeof(float));
@@ -144,6 +144,33 @@ void StoredTensor::copy_to(float* to, std::int64_t begin, std::int64_t count) co
     case StoredType::boolean:
       return convert<std::uint8_t>(from, to, count);
   }
+}
+
+void check_range(const char* function, const StoredTensor& tensor, std::int64_t begin, std::int64_t count) {
+  if (begin < 0 || count < 0 || begin > tensor.shape.count() - count)
+    throw InvalidArgument(
+        function, "begin, count",
+        "a range of the " + std::to_string(tensor.shape.count()) + " elements of " + tensor.name,
+        std::to_string(count) + " from " + std::to_string(begin));
+}
+
+}  // namespace
+
+void StoredTensor::copy_to(float* to, std::int64_t begin, std::int64_t count) const {
+  check_range("StoredTensor::copy_to", *this, begin, count);
+  convert_elements(type, bytes.data() + begin * static_cast<std::int64_t>(size_of(type)), to, count);
+}
+
+void StoredTensor::read_to(float* to, std::int64_t begin, std::int64_t count) const {
+  check_range("StoredTensor::read_to", *this, begin, count);
+  const auto size = static_cast<std::uint64_t>(size_of(type));
+  const std::uint64_t wanted = size * static_cast<std::uint64_t>(count),
+                      from = offset + size * static_cast<std::uint64_t>(begin);
+  if (type == StoredType::f32) return source->read_at(reinterpret_cast<char*>(to), wanted, from);
+  thread_local std::vector<std::byte> stored;
+  stored.resize(wanted);
+  source->read_at(reinterpret_cast<char*>(stored.data()), wanted, from);
+  convert_elements(type, stored.data(), to, count);
 }
 
 void StoredTensor::release(std::int64_t begin, std::int64_t count) const noexcept {

@@ -28,6 +28,12 @@ class Weights : public ScratchFolder {
     const StoredTensor* tensor = file.find("t");
     std::vector<float> values(static_cast<std::size_t>(tensor->shape.count()));
     tensor->copy_to(values.data(), 0, tensor->shape.count());
+    // One by one, and without the mapping, the elements have the same bits.
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      float read = 0.0f;
+      tensor->read_to(&read, static_cast<std::int64_t>(i), 1);
+      EXPECT_EQ(std::memcmp(&read, &values[i], sizeof read), 0) << i;
+    }
     return values;
   }
   template <class T>
@@ -105,6 +111,20 @@ TEST_F(Weights, GiveRangesAndRefuseOthers) {
   EXPECT_THROW(tensor->copy_to(two, -1, 2), InvalidArgument);
   EXPECT_THROW(tensor->copy_to(two, std::numeric_limits<std::int64_t>::max(), 2), InvalidArgument);
   EXPECT_NO_THROW(tensor->copy_to(two, 6, 0));
+  EXPECT_THROW(tensor->read_to(two, 5, 2), InvalidArgument);
+  EXPECT_NO_THROW(tensor->read_to(two, 6, 0));
+}
+
+// A copy from the mapping would end the process.
+TEST_F(Weights, ReadOfAFileThatWasCutIsAnError) {
+  const float numbers[] = {1, 2, 3, 4};
+  const std::string path = one("F32", "[4]", std::string(reinterpret_cast<const char*>(numbers), 16));
+  const WeightFile file(path);
+  std::filesystem::resize_file(path, std::filesystem::file_size(path) - 4);
+  float read[2];
+  file.find("t")->read_to(read, 1, 2);
+  EXPECT_EQ(read[1], 3.0f);
+  EXPECT_THROW(file.find("t")->read_to(read, 2, 2), FileError);
 }
 
 TEST_F(Weights, RefuseWhatIsNoWeight) {

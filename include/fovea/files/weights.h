@@ -14,6 +14,10 @@
 
 #include "fovea/core/tensor.h"
 
+namespace fovea {
+class InputFile;  // core/input_file.h
+}
+
 namespace fovea::files {
 
 /// The type of elements in a file.
@@ -44,11 +48,16 @@ struct StoredTensor {
   StoredType type = StoredType::f32;
   Shape shape;
   std::span<const std::byte> bytes;
-  std::string file;  ///< the file that holds it, for errors
+  std::string file;                         ///< the file that holds it, for errors
+  std::shared_ptr<const InputFile> source;  ///< the same file, open
+  std::uint64_t offset = 0;                 ///< of `bytes` in it
 
   /// Elements [begin, begin + count) as f32, each rounded to the nearest. Throws InvalidArgument for elements
   /// outside the tensor.
   void copy_to(float* to, std::int64_t begin, std::int64_t count) const;
+  /// The same by a read of the file, which takes nothing of the mapping into memory. Throws FileError if the
+  /// file has been cut.
+  void read_to(float* to, std::int64_t begin, std::int64_t count) const;
   /// Of a mapped file: lets the memory of elements [begin, begin + count) go that reading has taken. A later
   /// read takes it again.
   void release(std::int64_t begin, std::int64_t count) const noexcept;

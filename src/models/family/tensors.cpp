@@ -1,7 +1,6 @@
 #include "models/family/tensors.h"
 
 #include <algorithm>
-#include <atomic>
 #include <span>
 #include <utility>
 #include <vector>
@@ -311,15 +310,10 @@ void FamilyTensors::pack(nn::ParameterSet& parameters, autograd::WeightType type
       }
     }
     if (parameter.gives_rows) {
-      // Copies of a file share its mapping. A row brings 64 KB of the file into memory, of which 256 tokens
-      // would keep 16 MB. So they are let go now and then: all at once, because a call costs more than a row.
+      // Not from the mapping: there a row brings up to 2 MB of the file into memory, as Linux 6.18 does.
       parameter.rows = std::make_shared<const autograd::TableRows>(
-          [file = file_, tensor = *place.tensor, first = place.first, width = place.shape[1],
-           taken = std::make_shared<std::atomic<std::int64_t>>(0)](std::int64_t row, float* to) {
-            constexpr std::int64_t let_go = 64;
-            tensor.copy_to(to, (first + row) * width, width);
-            if (taken->fetch_add(1, std::memory_order_relaxed) % let_go == let_go - 1)
-              tensor.release(0, tensor.shape.count());
+          [tensor = *place.tensor, first = place.first, width = place.shape[1]](std::int64_t row, float* to) {
+            tensor.read_to(to, (first + row) * width, width);
           });
     } else if (!parameter.multiplies_rows) {
       parameter.value = Tensor(DType::f32, place.shape);
