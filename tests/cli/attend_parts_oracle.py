@@ -422,7 +422,7 @@ def check_mistakes(command):
         ([*plain, "--weight-mod", "gaussian(2)"], "--weight-mod gaussian(2): expected =FILE with its center, got none"), ([*plain, "--mod", "forget"], "--mod forget: expected =FILE with its log gates"),
         ([*plain, "--mod", "forget=" + at("gates")], "--mod forget: expected log gates [batch, heads, 8], got [2, 4, 7]"), ([*plain, "--mod", "alibi=" + at("few")], "--mod (mods[0].slope): expected"),
         ([*plain, "--mod", "alibi="], "--mod alibi=: expected a file behind the '=', got none"), ([*plain, "--mod", "softcap(50)="], "--mod softcap(50)=: expected a file"),
-        ([*plain, "--score", "concat", "--argument", "score.W=" + at("W"), "--additive-vector", at("v1")], "--argument score.U: expected a file for --score concat, got none"),
+        ([*plain, "--score", "concat", "--argument", "score.W=" + at("W"), "--additive-vector", at("v1")], "--argument score.U: expected a matrix [7, 5], or operands already projected to hidden 7, got nothing"),
         ([*plain, "--local-p", "2"], "--local-query: expected a file for --local-p"), ([*plain, "--local-query", at("W")], "--local-p: expected a reach"),
         ([*plain, "--local-p", "0", "--local-query", at("W"), "--local-vector", at("v1")], "--local-p: expected a reach above 0"),
         ([*plain, "--local-p", "2", "--local-query", at("W"), "--local-vector", at("few")], "--local-vector: expected f64 [7], got f64 [3]"),
