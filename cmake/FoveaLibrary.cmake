@@ -6,7 +6,11 @@ function(fovea_library name)
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/${name}/*.cpp)
   if(sources)
     add_library(fovea_${name} STATIC ${sources})
-    fovea_in_groups(fovea_${name})
+    # A group of files parses the headers of the standard library, of JSON and of Fovea once. Files with options of
+    # their own stay alone.
+    if(FOVEA_GROUPED)
+      set_target_properties(fovea_${name} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 4)
+    endif()
     set(scope PUBLIC)
     target_include_directories(fovea_${name} PRIVATE ${PROJECT_SOURCE_DIR}/src)
     target_compile_options(fovea_${name} PRIVATE -Wall -Wextra -Wpedantic)
@@ -24,13 +28,4 @@ function(fovea_library name)
     target_link_options(fovea_${name} ${scope} -fsanitize=${FOVEA_SANITIZE})
   endif()
   set_target_properties(fovea_${name} PROPERTIES EXPORT_NAME library_${name})
-endfunction()
-
-# Compiles the sources of a target in groups of four, so that a group parses the headers of the standard library, of
-# JSON and of Fovea once. Files with options of their own, and those that compile their code once an instruction set,
-# stay alone.
-function(fovea_in_groups target)
-  if(FOVEA_GROUPED)
-    set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 4)
-  endif()
 endfunction()

@@ -49,6 +49,14 @@ bool any_sees(const Case& c, std::int64_t b, std::int64_t kv, std::int64_t j) {
   return false;
 }
 
+void expect_equal(const NamedTensors& want, const NamedTensors& got, const std::string& what) {
+  for (std::size_t n = 0; n < want.size(); ++n) {
+    const auto& [name, tensor] = want[n];
+    for (std::int64_t i = 0; tensor && i < tensor.count(); ++i)
+      ASSERT_EQ(element(got[n].second, i), element(tensor, i)) << what << ": " << name;
+  }
+}
+
 // The instruction sets of this machine that have a kernel for the case, the reference among them. The others
 // would run the reference once more.
 std::vector<std::string> kernels_of(const Case& c) {
@@ -81,12 +89,8 @@ TEST(EveryCase, HiddenKeysNeverMatter) {
     for (const std::string& kernel : kernels_of(c)) {
       const NamedTensors want = run_case(c, clean, DType::f32, kernel).all(),
                          got = run_case(c, poisoned, DType::f32, kernel).all();
-      for (std::size_t n = 0; n < want.size(); ++n) {
-        const auto& [name, tensor] = want[n];
-        for (std::int64_t i = 0; tensor && i < tensor.count(); ++i)
-          ASSERT_EQ(element(got[n].second, i), element(tensor, i))
-              << kernel << ": " << c.name << ": " << name;
-      }
+      expect_equal(want, got, kernel + ": " + c.name);
+      if (HasFatalFailure()) return;
     }
   }
 }
@@ -206,12 +210,8 @@ void expect_masked_rows_do_not_matter(const std::vector<Case>& cases,
       }
       if (!any) continue;
       const NamedTensors want = result.all(), got = run_case(c, poisoned, DType::f32, kernel).all();
-      for (std::size_t n = 0; n < want.size(); ++n) {
-        const auto& [name, tensor] = want[n];
-        for (std::int64_t i = 0; tensor && i < tensor.count(); ++i)
-          ASSERT_EQ(element(got[n].second, i), element(tensor, i))
-              << kernel << ": " << c.name << ": " << name;
-      }
+      expect_equal(want, got, kernel + ": " + c.name);
+      if (::testing::Test::HasFatalFailure()) return;
     }
   }
 }
