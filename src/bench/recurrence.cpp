@@ -180,6 +180,10 @@ const std::vector<NamedRecurrence>& measured_recurrences() {
   return list;
 }
 
+bool is_asked(const RecurrenceBench& bench, const std::string& name) {
+  return name.find(bench.only) != std::string::npos;
+}
+
 double least_flops(const RecurrenceSpec& spec, std::int64_t key_dim, std::int64_t value_dim) {
   return static_cast<double>(4 + 2 * spec.write.index()) * static_cast<double>(key_dim * value_dim);
 }
@@ -189,7 +193,7 @@ void measure_recurrences(const RecurrenceBench& bench,
   const auto executor = make_thread_pool(bench.threads);
   for (const std::int64_t dim : bench.dims) {
     for (const NamedRecurrence& which : measured_recurrences())
-      tell(measure_row(bench, which, dim, *executor));
+      if (is_asked(bench, which.name)) tell(measure_row(bench, which, dim, *executor));
   }
 }
 
@@ -199,7 +203,7 @@ void measure_recurrence_steps(const RecurrenceBench& bench,
   const auto executor = make_thread_pool(bench.threads);
   for (const std::int64_t dim : bench.dims) {
     for (const NamedRecurrence& which : measured_recurrences())
-      tell(measure_step_row(bench, which, dim, *executor));
+      if (is_asked(bench, which.name)) tell(measure_step_row(bench, which, dim, *executor));
   }
 }
 

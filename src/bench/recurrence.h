@@ -17,6 +17,8 @@ struct RecurrenceBench {
   std::int64_t repeat = 5;                     ///< runs, of which the best counts
   std::string kernel;                          ///< a kernel to force; empty: the best
   int threads = 1;
+  /// Rows whose names contain this text; empty: all, and causal attention beside them.
+  std::string only;
   /// One token: heads, and layers, each with states of its own. 32 heads of 128 by 128 in 64 layers are 128
   /// MiB.
   std::int64_t step_heads = 32, step_layers = 64;
@@ -28,6 +30,8 @@ struct NamedRecurrence {
 };
 /// The recurrences that are measured: each write with the decays that papers give it.
 const std::vector<NamedRecurrence>& measured_recurrences();
+/// Whether `only` asks for the row of this name.
+bool is_asked(const RecurrenceBench& bench, const std::string& name);
 
 /// Seconds of one call. A limit is the largest of three times: products over the rate of multiply-adds,
 /// exponentials over theirs, and bytes of operands over the rate of reading memory.

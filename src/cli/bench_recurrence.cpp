@@ -66,9 +66,9 @@ void run(bench::RecurrenceBench bench) {
     print_row(row);
     rows.push_back(row);
   });
-  print_row(bench::measure_selective_scan(bench, {}));
+  if (bench::is_asked(bench, "selective scan")) print_row(bench::measure_selective_scan(bench, {}));
   print_steps(bench);
-  print_crossovers(bench, rows);
+  if (bench.only.empty()) print_crossovers(bench, rows);
 }
 
 }  // namespace
@@ -86,6 +86,7 @@ void register_bench_recurrence(Command command_group) {
   command.add_option("--step-layers", o->step_layers, "layers of the calls of one token; 0: none")
       .check(in_range(0, 1024));
   command.add_option("--kernel", o->kernel, "a kernel to force; default: the best");
+  command.add_option("--only", o->only, "rows whose names contain this text, such as GLA");
   command.add_option("--repeat", o->repeat, "runs, of which the best counts").check(in_range(1, 1000));
   add_threads_option(command, o->threads);
   command.callback([o] { run(*o); });
