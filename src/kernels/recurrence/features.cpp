@@ -38,8 +38,8 @@ HWY_INLINE V Slope(D d, V x) {
 }
 
 template <class T>
-void EluPlusOne(int64_t count, T* x) {
-  MapElements(x, count, x, [](auto d, auto element, auto) {
+void EluPlusOne(const T* x, int64_t count, T* to) {
+  MapElements(x, count, to, [](auto d, auto element, auto) {
     return hn::Add(Slope(d, element), hn::IfThenZeroElse(hn::Lt(element, hn::Zero(d)), element));
   });
 }
@@ -47,6 +47,11 @@ template <class T>
 void TimesEluSlope(const T* x, int64_t count, T* derivative) {
   MapElements(x, count, derivative,
               [](auto d, auto element, auto factor) { return hn::Mul(factor, Slope(d, element)); });
+}
+
+template <class T>
+void Divide(T divisor, int64_t count, T* x) {
+  MapElements(x, count, x, [=](auto d, auto element, auto) { return hn::Div(element, hn::Set(d, divisor)); });
 }
 
 template <class T>
@@ -100,11 +105,17 @@ void ExponentialsF32(float shift, float factor, int64_t count, float* x) {
 void ExponentialsF64(double shift, double factor, int64_t count, double* x) {
   Exponentials(shift, factor, count, x);
 }
-void EluPlusOneF32(int64_t count, float* x) {
-  EluPlusOne(count, x);
+void EluPlusOneF32(const float* x, int64_t count, float* to) {
+  EluPlusOne(x, count, to);
 }
-void EluPlusOneF64(int64_t count, double* x) {
-  EluPlusOne(count, x);
+void EluPlusOneF64(const double* x, int64_t count, double* to) {
+  EluPlusOne(x, count, to);
+}
+void DivideF32(float divisor, int64_t count, float* x) {
+  Divide(divisor, count, x);
+}
+void DivideF64(double divisor, int64_t count, double* x) {
+  Divide(divisor, count, x);
 }
 void TimesEluSlopeF32(const float* x, int64_t count, float* d) {
   TimesEluSlope(x, count, d);
@@ -120,11 +131,17 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace fovea::kernels {
 
-void elu_plus_one(std::int64_t count, float* x) {
-  FOVEA_BEST(EluPlusOneF32)(count, x);
+void elu_plus_one(const float* x, std::int64_t count, float* to) {
+  FOVEA_BEST(EluPlusOneF32)(x, count, to);
 }
-void elu_plus_one(std::int64_t count, double* x) {
-  FOVEA_BEST(EluPlusOneF64)(count, x);
+void elu_plus_one(const double* x, std::int64_t count, double* to) {
+  FOVEA_BEST(EluPlusOneF64)(x, count, to);
+}
+void divide(float divisor, std::int64_t count, float* x) {
+  FOVEA_BEST(DivideF32)(divisor, count, x);
+}
+void divide(double divisor, std::int64_t count, double* x) {
+  FOVEA_BEST(DivideF64)(divisor, count, x);
 }
 void times_elu_slope(const float* x, std::int64_t count, float* d) {
   FOVEA_BEST(TimesEluSlopeF32)(x, count, d);

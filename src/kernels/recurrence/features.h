@@ -6,12 +6,16 @@
 
 namespace fovea::kernels {
 
-/// x ← elu(x) + 1: e^x below 0, x + 1 from 0 on. NaN stays NaN.
-void elu_plus_one(std::int64_t count, float* x);
-void elu_plus_one(std::int64_t count, double* x);
+/// to ← elu(x) + 1: e^x below 0, x + 1 from 0 on. NaN stays NaN. `to` may be x.
+void elu_plus_one(const float* x, std::int64_t count, float* to);
+void elu_plus_one(const double* x, std::int64_t count, double* to);
 /// d ← d times the derivative of elu at x: e^x below 0, 1 from 0 on.
 void times_elu_slope(const float* x, std::int64_t count, float* d);
 void times_elu_slope(const double* x, std::int64_t count, double* d);
+
+/// x ← x / divisor
+void divide(float divisor, std::int64_t count, float* x);
+void divide(double divisor, std::int64_t count, double* x);
 
 /// c = a·b with a [rows, inner], b [inner, columns] and c [rows, columns], all contiguous. `columns` is a
 /// multiple of 16.

@@ -22,7 +22,7 @@ template <class T>
 Copies<T> take_copies(const RecurrencePlan::Impl& plan, const RecurrenceSizes& sizes, Carver& carver) {
   const RecurrenceShape& s = plan.shape;
   const auto take = [&](bool copies, std::int64_t heads, std::int64_t dim) {
-    return copies ? take_operand<T>(sizes, heads, dim, carver) : Operand<T*>{};
+    return copies ? take_operand<T>(sizes, all_rows(sizes), heads, dim, carver) : Operand<T*>{};
   };
   const bool delta = plan.write() == WriteKind::delta, low_rank = plan.write() == WriteKind::low_rank;
   return {take(copies_values(plan), s.num_output_heads(), plan.columns()),
@@ -38,7 +38,7 @@ template <class T>
 std::size_t backward_bytes(const RecurrencePlan::Impl& plan, const RecurrenceSizes& sizes, int threads) {
   Carver counting;
   make_sequences({}, sizes, counting);
-  const auto problem = prepare_recurrence<T>(plan, {}, sizes, {}, counting, nullptr);
+  const auto problem = prepare_recurrence<T>(plan, {}, sizes, all_rows(sizes), {}, counting, nullptr);
   take_copies<T>(plan, sizes, counting);
   return counting.used() + 128 + plan.candidate->code<T>().backward_bytes(problem, threads);
 }
@@ -137,7 +137,8 @@ void run(const RecurrencePlan::Impl& plan, const RecurrenceInputs& inputs, const
   Carver carver(memory);
   const auto sequences = make_sequences(lists_of(inputs), sizes, carver);
   check_gates(function, plan, inputs, sequences, executor);
-  const auto problem = prepare_recurrence<T>(plan, inputs, sizes, sequences, carver, &executor);
+  const auto problem =
+      prepare_recurrence<T>(plan, inputs, sizes, all_rows(sizes), sequences, carver, &executor);
   const Copies<T> copies = take_copies<T>(plan, sizes, carver);
   if (loss.d_output && copies.d_output.data) copy_d_output(plan, loss, copies.d_output, sequences, executor);
   if (!inputs.present.empty()) {

@@ -1,6 +1,7 @@
 #include "plan/recurrence/prepare.h"
 
 #include <algorithm>
+#include <array>
 
 #include "kernels/recurrence/features.h"
 
@@ -10,24 +11,51 @@ namespace {
 using kernels::Operand;
 using kernels::TokenSequence;
 
-// Copies the rows of a view, and changes each copy by `map(row)`.
-template <class T, class Map>
-Operand<const T*> copied(const ConstTensorView& view, const Operand<T*>& to,
-                         std::span<const TokenSequence> sequences, Executor& executor, Map map) {
-  for_token_rows(sequences, view.size(1), executor, [&](std::int64_t b, std::int64_t h, std::int64_t r) {
-    read_row(view, b, h, r, to.row(b, h, r));
-    map(to.row(b, h, r));
-  });
-  return {to.data, to.batch_stride, to.head_stride, to.row_stride};
-}
+// Operands that the kernel sees as copies, which are all made in one parallel pass.
+template <class T>
+class OperandCopies {
+ public:
+  enum class Change { none, features, ones };
+
+  void add(const ConstTensorView& from, const Operand<T*>& to, Change change) {
+    list_[static_cast<std::size_t>(count_++)] = {from, to, change};
+    heads_ += from.size(1);
+  }
+  void make(const RecurrencePlan::Impl& plan, std::span<const TokenSequence> sequences,
+            Executor& executor) const {
+    for_token_rows(sequences, heads_, executor, [&](std::int64_t b, std::int64_t h, std::int64_t r) {
+      const Copy* copy = list_.data();
+      for (; h >= copy->from.size(1); ++copy) h -= copy->from.size(1);
+      T* row = copy->to.row(b, h, r);
+      const bool features = copy->change == Change::features;
+      if (features && copy->from.dtype() == dtype_of<T>)
+        return kernels::elu_plus_one(row_pointer<T>(copy->from, b, h, r), plan.shape.key_dim, row);
+      read_row(copy->from, b, h, r, row);
+      if (features) kernels::elu_plus_one(row, plan.shape.key_dim, row);
+      if (copy->change == Change::ones) row[plan.shape.value_dim] = T(1);
+    });
+  }
+
+ private:
+  struct Copy {
+    ConstTensorView from;
+    Operand<T*> to;
+    Change change = Change::none;
+  };
+  std::array<Copy, 6> list_;
+  int count_ = 0;
+  std::int64_t heads_ = 0;
+};
 
 }  // namespace
 
 template <class T>
 kernels::RecurrenceProblem<T> prepare_recurrence(const RecurrencePlan::Impl& plan,
                                                  const RecurrenceInputs& inputs, const RecurrenceSizes& sizes,
+                                                 const TokenRows& rows,
                                                  std::span<const TokenSequence> sequences, Carver& carver,
                                                  Executor* executor) {
+  using Change = typename OperandCopies<T>::Change;
   const RecurrenceShape& s = plan.shape;
   kernels::RecurrenceProblem<T> p{.write = plan.write(),
                                   .decay = plan.decay(),
@@ -43,26 +71,24 @@ kernels::RecurrenceProblem<T> prepare_recurrence(const RecurrencePlan::Impl& pla
                                   .len = sizes.len,
                                   .rows = sizes.entries * sizes.len,
                                   .longest = std::min(sizes.len, s.len)};
-  const auto plain = [](T*) {};
-  const auto features = [&](T* row) {
-    if (plan.maps_features()) kernels::elu_plus_one(s.key_dim, row);
-  };
-  const auto ones = [&](T* row) {
-    if (plan.sums_keys()) row[s.value_dim] = T(1);
-  };
+  OperandCopies<T> all;
   const auto operand = [&](const ConstTensorView& view, std::int64_t heads, std::int64_t dim, bool copies,
-                           auto map) -> Operand<const T*> {
+                           Change change) -> Operand<const T*> {
     if (!copies) return view ? operand_of<T>(view) : Operand<const T*>{};
-    const Operand<T*> copy = take_operand<T>(sizes, heads, dim, carver);
+    const Operand<T*> copy = take_operand<T>(sizes, rows, heads, dim, carver);
     if (!executor || !view) return {};
-    return copied(view, copy, sequences, *executor, map);
+    all.add(view, copy, change);
+    return {copy.data, copy.batch_stride, copy.head_stride, copy.row_stride};
   };
-  p.query = operand(inputs.query, s.num_query_heads, s.key_dim, copies_keys(plan), features);
-  p.key = operand(inputs.key, s.num_key_heads, s.key_dim, copies_keys(plan), features);
-  p.value = operand(inputs.value, s.num_heads, plan.columns(), copies_values(plan), ones);
-  p.erase = operand(inputs.erase, s.num_heads, s.key_dim, plan.in_16_bits(), plain);
-  p.a = operand(inputs.a, s.num_heads, s.key_dim, plan.in_16_bits(), plain);
-  p.b = operand(inputs.b, s.num_heads, s.key_dim, plan.in_16_bits(), plain);
+  const Change of_keys = plan.maps_features() ? Change::features : Change::none,
+               of_values = plan.sums_keys() ? Change::ones : Change::none;
+  p.query = operand(inputs.query, s.num_query_heads, s.key_dim, copies_keys(plan), of_keys);
+  p.key = operand(inputs.key, s.num_key_heads, s.key_dim, copies_keys(plan), of_keys);
+  p.value = operand(inputs.value, s.num_heads, plan.columns(), copies_values(plan), of_values);
+  p.erase = operand(inputs.erase, s.num_heads, s.key_dim, plan.in_16_bits(), Change::none);
+  p.a = operand(inputs.a, s.num_heads, s.key_dim, plan.in_16_bits(), Change::none);
+  p.b = operand(inputs.b, s.num_heads, s.key_dim, plan.in_16_bits(), Change::none);
+  if (executor) all.make(plan, sequences, *executor);
   p.log_decay = weight_operand<T>(inputs.log_decay);
   p.beta = weight_operand<T>(inputs.beta);
   p.self_weight = weight_operand<T>(inputs.self_weight);
@@ -93,11 +119,12 @@ void features_backward(const RecurrencePlan::Impl& plan, const ConstTensorView& 
 
 template kernels::RecurrenceProblem<float> prepare_recurrence(const RecurrencePlan::Impl&,
                                                               const RecurrenceInputs&, const RecurrenceSizes&,
+                                                              const TokenRows&,
                                                               std::span<const TokenSequence>, Carver&,
                                                               Executor*);
 template kernels::RecurrenceProblem<double> prepare_recurrence(const RecurrencePlan::Impl&,
                                                                const RecurrenceInputs&,
-                                                               const RecurrenceSizes&,
+                                                               const RecurrenceSizes&, const TokenRows&,
                                                                std::span<const TokenSequence>, Carver&,
                                                                Executor*);
 template void features_backward(const RecurrencePlan::Impl&, const ConstTensorView&, const Operand<float*>&,

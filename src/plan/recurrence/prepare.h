@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <cstring>
 #include <span>
 
 #include "kernels/recurrence/problem.h"
@@ -35,7 +36,9 @@ void read_row(const ConstTensorView& view, std::int64_t entry, std::int64_t head
   with_type(view.dtype(), [&](auto element) {
     using S = decltype(element);
     const S* from = row_pointer<S>(view, entry, head, row);
-    if constexpr (sizeof(S) == 2 && std::is_same_v<T, float>) {
+    if constexpr (std::is_same_v<S, T>) {
+      std::memcpy(to, from, static_cast<std::size_t>(dim) * sizeof(T));
+    } else if constexpr (sizeof(S) == 2 && std::is_same_v<T, float>) {
       kernels::widen(from, dim, to);
     } else {
 #pragma omp simd
@@ -50,7 +53,9 @@ void write_row(const T* from, const TensorView& view, std::int64_t entry, std::i
   with_type(view.dtype(), [&](auto element) {
     using S = decltype(element);
     S* to = row_pointer<S>(view, entry, head, row);
-    if constexpr (sizeof(S) == 2 && std::is_same_v<T, float>) {
+    if constexpr (std::is_same_v<S, T>) {
+      std::memcpy(to, from, static_cast<std::size_t>(dim) * sizeof(T));
+    } else if constexpr (sizeof(S) == 2 && std::is_same_v<T, float>) {
       kernels::narrow(from, dim, to);
     } else {
 #pragma omp simd
@@ -83,18 +88,29 @@ auto weight_operand(const View& view) {
   return kernels::Operand<Pointer>{view.template data<T>(), view.stride(0), view.stride(1), view.stride(2)};
 }
 
-/// A contiguous operand in the workspace.
-template <class T>
-kernels::Operand<T*> take_operand(const RecurrenceSizes& sizes, std::int64_t heads, std::int64_t dim,
-                                  Carver& carver) {
-  return contiguous_operand<T*>(carver.take<T>(sizes.entries * heads * sizes.len * dim), heads, sizes.len,
-                                dim);
+/// Rows of every entry's tensors.
+struct TokenRows {
+  std::int64_t first = 0, count = 0;
+};
+inline TokenRows all_rows(const RecurrenceSizes& sizes) {
+  return {0, sizes.len};
 }
 
-/// Without an executor nothing is read, and the carver only counts.
+/// A contiguous operand in the workspace. It has memory for these rows alone, under their numbers in the
+/// call.
+template <class T>
+kernels::Operand<T*> take_operand(const RecurrenceSizes& sizes, const TokenRows& rows, std::int64_t heads,
+                                  std::int64_t dim, Carver& carver) {
+  T* memory = carver.take<T>(sizes.entries * heads * rows.count * dim);
+  return contiguous_operand<T*>(memory ? memory - rows.first * dim : nullptr, heads, rows.count, dim);
+}
+
+/// The problem of the sequences' tokens, which lie in `rows`. Without an executor nothing is read, and the
+/// carver only counts.
 template <class T>
 kernels::RecurrenceProblem<T> prepare_recurrence(const RecurrencePlan::Impl& plan,
                                                  const RecurrenceInputs& inputs, const RecurrenceSizes& sizes,
+                                                 const TokenRows& rows,
                                                  std::span<const kernels::TokenSequence> sequences,
                                                  Carver& carver, Executor* executor);
 

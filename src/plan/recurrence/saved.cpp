@@ -11,7 +11,8 @@ std::int64_t saved_states_size(const RecurrencePlan::Impl& plan, const Recurrenc
     if (!count) return 0;
     Carver counting;
     make_sequences({}, sizes, counting);
-    return stamp_size<T> + count(prepare_recurrence<T>(plan, {}, sizes, {}, counting, nullptr));
+    return stamp_size<T> +
+           count(prepare_recurrence<T>(plan, {}, sizes, all_rows(sizes), {}, counting, nullptr));
   });
 }
 
