@@ -13,6 +13,7 @@ __all__ = [
     "Dot",
     "ScaledDot",
     "Bilinear",
+    "Biaffine",
     "Additive",
     "Concat",
     "LowRankBilinear",
@@ -76,6 +77,23 @@ class Bilinear(Score):
 
     W: Any
     _name = "bilinear"
+
+
+class Biaffine(Score):
+    """s = kᵀ(W q + b): a bilinear score, and a term of the key alone (Dozat and Manning 2017, arXiv 1611.01734, eq. 6).
+
+    Args:
+        W: [key_dim, query_dim], or [heads, key_dim, query_dim], f32 (f64 beside f64).
+        b: [key_dim], or None.
+
+    >>> import numpy as np
+    >>> fovea.attention(q, k, v, score=fovea.Biaffine(np.eye(8), np.ones(8))).shape
+    (1, 2, 4, 8)
+    """
+
+    W: Any
+    b: Any = None
+    _name = "biaffine"
 
 
 class Additive(Score):

@@ -76,6 +76,17 @@ const ScoreDefinition& Bilinear::definition() {
   return it;
 }
 
+const ScoreDefinition& Biaffine::definition() {
+  static const ScoreDefinition it{.name = "biaffine",
+                                  .arguments = {bilinear_matrix(),
+                                                {.name = "b",
+                                                 .axes = {{.size = &Sizes::key_dim}},
+                                                 .absent = Absent::zero,
+                                                 .start = Start::zero}},
+                                  .query = {.matrix = 0, .bias = 1}};
+  return it;
+}
+
 const ScoreDefinition& Additive::definition() {
   static const ScoreDefinition it = additive("additive", PairKind::additive);
   return it;

@@ -89,7 +89,8 @@ inline Factor score_factor() {
   return {"score",
           {level("scaled-dot", ScaledDot{}), level("dot", Dot{}), level("bilinear", Bilinear{}),
            level("additive", Additive{}), level("low-rank", LowRankBilinear{}), level("location", Location{}),
-           level("coverage", Coverage{}), level("cosine", Cosine{}), level("qk-norm", QkNorm{})}};
+           level("coverage", Coverage{}), level("cosine", Cosine{}), level("qk-norm", QkNorm{}),
+           level("biaffine", Biaffine{})}};
 }
 
 // Every built-in mod alone, arguments shared in every way, chains of mods, and user mods. Arguments have the

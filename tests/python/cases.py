@@ -54,6 +54,7 @@ SCORES: dict[str, Make] = {
     "scaled-dot": lambda r, s: fovea.ScaledDot(),
     "dot": lambda r, s: fovea.Dot(),
     "bilinear": lambda r, s: fovea.Bilinear(_n(r, s.dim, s.dim)),
+    "biaffine": lambda r, s: fovea.Biaffine(_n(r, s.heads, s.dim, s.dim), _n(r, s.dim)),
     "bilinear a head": lambda r, s: fovea.Bilinear(_n(r, s.heads, s.dim, s.dim)),
     "additive": lambda r, s: fovea.Additive(_n(r, 5, s.dim), _n(r, 5, s.dim), _n(r, 5)),
     "additive with b": lambda r, s: fovea.Additive(_n(r, 5, s.dim), _n(r, 5, s.dim), _n(r, 5), _n(r, 5)),

@@ -79,6 +79,8 @@ def _scores(score: Any, q: Any, k: Any, head: int, covered: Any, columns: int) -
     if isinstance(score, fovea.Bilinear):
         W = _f64(score.W)
         return k @ ((W[head] if W.ndim == 3 else W) @ q)
+    if isinstance(score, fovea.Biaffine):
+        return k @ (_f64(score.W)[head] @ q + _f64(score.b))
     if isinstance(score, fovea.LowRankBilinear):
         return (k @ _f64(score.U).T) @ (_f64(score.W) @ q)
     if isinstance(score, fovea.Cosine):

@@ -33,6 +33,14 @@ struct Bilinear {
   friend bool operator==(const Bilinear&, const Bilinear&) = default;
 };
 
+/// s = kᵀ(W q + b): a bilinear score, and a term by which a key may be attended to by any query (Dozat and
+/// Manning 2017, arXiv 1611.01734, eq. 6, where b is u). W is [key_dim, query_dim], or
+/// [num_query_heads, key_dim, query_dim], b [key_dim].
+struct Biaffine {
+  static const ScoreDefinition& definition();
+  friend bool operator==(const Biaffine&, const Biaffine&) = default;
+};
+
 /// s = vᵀ tanh(W q + U k + b) (Bahdanau et al. 2015, arXiv 1409.0473, appendix A.1.2). W is [hidden,
 /// query_dim], U [hidden, key_dim], v [hidden], b [hidden].
 ///
@@ -85,8 +93,8 @@ struct QkNorm {
   friend bool operator==(const QkNorm&, const QkNorm&) = default;
 };
 
-using Score =
-    std::variant<ScaledDot, Dot, Bilinear, Additive, LowRankBilinear, Location, Coverage, Cosine, QkNorm>;
+using Score = std::variant<ScaledDot, Dot, Bilinear, Biaffine, Additive, LowRankBilinear, Location, Coverage,
+                           Cosine, QkNorm>;
 
 inline const ScoreDefinition& definition(const Score& score) {
   return std::visit([]<class S>(const S&) -> const ScoreDefinition& { return S::definition(); }, score);

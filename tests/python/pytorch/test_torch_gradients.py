@@ -25,6 +25,7 @@ SCORES = {
     "dot": (lambda: fovea.Dot(), []),
     "scaled": (lambda: fovea.ScaledDot(), []),
     "bilinear": (lambda W: fovea.Bilinear(W), [(D, D)]),
+    "biaffine": (lambda W, b: fovea.Biaffine(W, b), [(H, D, D), (D,)]),
     "bilinear by head": (lambda W: fovea.Bilinear(W), [(H, D, D)]),
     "additive": (lambda W, U, v, b: fovea.Additive(W, U, v, b), [(6, D), (6, D), (6,), (6,)]),
     "additive, projected": (lambda v: fovea.Additive(None, None, v), [(D,)]),
