@@ -50,6 +50,16 @@ bool fits(const ArgumentDeclaration& declaration, const ArgumentSizes& sizes, co
   return true;
 }
 
+ArgumentSizes completed(const ArgumentDeclaration& declaration, ArgumentSizes known, const Shape& shape) {
+  const int rank = static_cast<int>(declaration.axes.size()), in_front = shape.rank() - rank;
+  for (int n = 0; n < rank; ++n) {
+    const ArgumentAxis& axis = declaration.axes[static_cast<std::size_t>(n)];
+    if (!axis.size || known.*axis.size > 0) continue;
+    known.*axis.size = in_front >= 0 ? shape[in_front + n] : 1;
+  }
+  return known;
+}
+
 std::optional<std::vector<int>> written_axes(const ArgumentDeclaration& declaration, int rank) {
   const std::string_view written = declaration.written;
   const auto count = static_cast<std::size_t>(rank);

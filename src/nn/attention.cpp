@@ -90,20 +90,13 @@ std::size_t entries_of(std::span<const std::int64_t> starts) {
 }
 
 // The sizes that only a call brings are those of the tensor.
-void check_shape(const char* list, const DeclaredArgument& argument, ArgumentSizes sizes,
+void check_shape(const char* list, const DeclaredArgument& argument, const ArgumentSizes& known,
                  const Tensor& value) {
-  const std::vector<ArgumentAxis>& axes = argument.declaration.axes;
-  const Shape& shape = value.shape();
-  const int in_front = shape.rank() - static_cast<int>(axes.size());
-  for (int n = 0; n < static_cast<int>(axes.size()); ++n) {
-    if (!axes[static_cast<std::size_t>(n)].size) continue;
-    std::int64_t& size = sizes.*axes[static_cast<std::size_t>(n)].size;
-    if (size == 0) size = in_front >= 0 ? shape[in_front + n] : 1;
-  }
-  if (value.dtype() != DType::f32 || !fits(argument.declaration, sizes, shape))
+  const ArgumentSizes sizes = completed(argument.declaration, known, value.shape());
+  if (value.dtype() != DType::f32 || !fits(argument.declaration, sizes, value.shape()))
     throw InvalidArgument("MultiHeadAttention", std::string("options.") + list,
                           argument.name + " of f32 " + shape_text(argument.declaration, sizes),
-                          std::string(to_string(value.dtype())) + " " + to_string(shape));
+                          std::string(to_string(value.dtype())) + " " + to_string(value.shape()));
 }
 
 }  // namespace
@@ -130,8 +123,10 @@ MultiHeadAttention::MultiHeadAttention(ParameterSet& set, const std::string& nam
     compressor_.emplace(set, name + ".compression", options_.memory_dim, *options_.compression);
   }
   if (options_.query_key_norm) {
-    query_norm_.emplace(set, name + ".q_norm", options_.head_dim, *options_.query_key_norm);
-    if (key_.weight) key_norm_.emplace(set, name + ".k_norm", options_.head_dim, *options_.query_key_norm);
+    const auto dim = [&](std::int64_t heads) { return options_.head_dim * normed_together(heads); };
+    query_norm_.emplace(set, name + ".q_norm", dim(options_.num_query_heads), *options_.query_key_norm);
+    if (key_.weight)
+      key_norm_.emplace(set, name + ".k_norm", dim(options_.num_kv_heads), *options_.query_key_norm);
   }
   declare_arguments(set, name, shared);
   const ScoreDefinition& score = definition(options_.spec.score);
@@ -188,6 +183,10 @@ void MultiHeadAttention::declare_arguments(ParameterSet& set, const std::string&
   }
 }
 
+std::int64_t MultiHeadAttention::normed_together(std::int64_t heads) const {
+  return options_.query_key_norm_of == AttentionOptions::NormOf::all_heads ? heads : 1;
+}
+
 std::int64_t MultiHeadAttention::plans_made() const {
   return plans_ ? plans_->made() : 0;
 }
@@ -217,6 +216,21 @@ namespace {
 // step.
 std::uint64_t next_seed(Context& context) {
   return context.dropout_seed ^ (0x9E3779B97F4A7C15u * ++context.dropout_stream);
+}
+
+// The engine would refuse it by its name and shape alone; a layer has three places that may give it.
+void check_all_given(const AttentionPlan& plan, const std::vector<autograd::AttentionArgument>& given) {
+  for (const DeclaredArgument& one : plan.arguments()) {
+    const ArgumentDeclaration& declaration = one.declaration;
+    if (declaration.absent != ArgumentDeclaration::Absent::refused ||
+        std::any_of(given.begin(), given.end(), [&](const auto& item) { return item.name == one.name; }))
+      continue;
+    throw InvalidArgument("MultiHeadAttention", one.name,
+                          declaration.start == Start::given
+                              ? "a tensor in call.arguments, because it is computed from the data"
+                              : "a tensor in options.learned, options.fixed or call.arguments",
+                          "none");
+  }
 }
 
 }  // namespace
@@ -261,16 +275,17 @@ autograd::AttentionCall MultiHeadAttention::engine_call(Context& context, const 
     engine.plan = autograd::bf16_plan(operands, spec, shape, plans_.get());
   if (!engine.plan)
     engine.plan = plans_->of(spec, shape, {.precision = options_.precision, .kernel = options_.kernel});
+  check_all_given(*engine.plan, engine.arguments);
   return engine;
 }
 
 namespace {
 
-// x [B, L, heads * head_dim], each head of a row normalised by itself.
-Var normalized_heads(Context& context, const std::optional<Norm>& norm, const Var& x, std::int64_t heads) {
+// x [B, L, parts * dim], each part of a row normalised by itself.
+Var normalized_parts(Context& context, const std::optional<Norm>& norm, const Var& x, std::int64_t parts) {
   if (!norm) return x;
   const Shape flat = x.shape();
-  return reshape((*norm)(context, reshape(x, {flat[0], flat[1], heads, flat[2] / heads})), flat);
+  return reshape((*norm)(context, reshape(x, {flat[0], flat[1], parts, flat[2] / parts})), flat);
 }
 
 // The number of keys of each entry.
@@ -300,9 +315,11 @@ MultiHeadAttention::Projected MultiHeadAttention::projected(
   for (const Linear* layer : layers) {
     Var& one = made[n++];
     if (layer == &query_)
-      result.queries = normalized_heads(context, query_norm_, one, options_.num_query_heads);
+      result.queries = normalized_parts(context, query_norm_, one,
+                                        options_.num_query_heads / normed_together(options_.num_query_heads));
     else if (layer == &key_)
-      result.keys = normalized_heads(context, key_norm_, one, options_.num_kv_heads);
+      result.keys = normalized_parts(context, key_norm_, one,
+                                     options_.num_kv_heads / normed_together(options_.num_kv_heads));
     else
       result.values = one;
   }

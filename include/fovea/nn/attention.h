@@ -54,9 +54,12 @@ struct AttentionOptions {
   /// argument or those that a file of it has: [1, heads, 1, 1] or [heads] slopes.
   std::vector<NamedTensor> learned = {};
   std::vector<NamedTensor> fixed = {};  ///< arguments that are not trained
-  /// Normalises each head of queries and keys before they are rotated (Qwen 3, Gemma 3). Parameters: q_norm,
-  /// k_norm, of head_dim.
+  /// Normalises queries and keys before they are rotated (Qwen 3, Gemma 3). Parameters: q_norm, k_norm, of
+  /// head_dim or of all heads.
   std::optional<NormSpec> query_key_norm = {};
+  /// Of what the rows of that norm are: each head alone, or all heads side by side (OLMo 2).
+  enum class NormOf : std::uint8_t { each_head, all_heads };
+  NormOf query_key_norm_of = NormOf::each_head;
   /// Whether the result of every head is multiplied by σ(x Wg) before out_proj, where x are the rows of the
   /// queries (Qiu et al. 2025, arXiv 2505.06708, section 2.2). Parameter: gate_proj, with the bias of the
   /// queries.
@@ -161,6 +164,8 @@ class MultiHeadAttention {
     Parameter* learned = nullptr;
     Tensor fixed = {};
   };
+  // How many of `heads` heads one row of the norm of queries and keys has.
+  std::int64_t normed_together(std::int64_t heads) const;
   void declare_arguments(ParameterSet& set, const std::string& name, const MultiHeadAttention* shared);
   Var attend_rows(Context& context, const Var& x, const Var& key_rows, const Var& value_rows,
                   const Call& call) const;
