@@ -20,7 +20,7 @@ struct Sequence {
 
 struct Mix {
   std::string name;
-  std::vector<Sequence> sequences;
+  std::vector<Sequence> sequences = {};
 };
 
 std::vector<Mix> mixes(std::int64_t longest) {

@@ -13,23 +13,6 @@
 namespace fovea::models {
 namespace {
 
-// A request, and its sequence once it runs.
-struct Text {
-  std::uint64_t number = 0;
-  Request request;
-  std::int64_t bytes = 0;  // that it takes at most
-  Sequence sequence = {};
-  Generated written = {};
-
-  std::int64_t read(const KvCache& cache) const { return sequence ? cache.length(sequence) : 0; }
-  // What is to be read next: a piece of the prompt, or the last token.
-  std::span<const std::int32_t> next(const KvCache& cache) const {
-    if (!written.ids.empty()) return std::span(written.ids).last(1);
-    const std::int64_t length = read(cache);
-    return next_piece(std::span(request.prompt).subspan(static_cast<std::size_t>(length)), length);
-  }
-};
-
 void check(const BatcherOptions& options) {
   const auto refuse = [](const char* option, const char* expected, std::int64_t got) {
     throw InvalidArgument("Batcher", std::string("options.") + option, expected, std::to_string(got));
@@ -49,6 +32,23 @@ struct Batcher::Impl {
         cache({.layers = of.cache_layers(Paged{prompt_piece}),
                .limit_bytes = given.limit_bytes,
                .prefix_bytes = given.prefix_bytes}) {}
+
+  // A request, and its sequence once it runs.
+  struct Text {
+    std::uint64_t number = 0;
+    Request request;
+    std::int64_t bytes = 0;  // that it takes at most
+    Sequence sequence = {};
+    Generated written = {};
+
+    std::int64_t read(const KvCache& cache) const { return sequence ? cache.length(sequence) : 0; }
+    // What is to be read next: a piece of the prompt, or the last token.
+    std::span<const std::int32_t> next(const KvCache& cache) const {
+      if (!written.ids.empty()) return std::span(written.ids).last(1);
+      const std::int64_t length = read(cache);
+      return next_piece(std::span(request.prompt).subspan(static_cast<std::size_t>(length)), length);
+    }
+  };
 
   // One row of a step: what a text reads.
   struct Reading {

@@ -14,9 +14,9 @@ using kernels::TokenSequence;
 constexpr const char* recur_name = "recur";
 
 // Copies of this size stay in the third-level cache between the pass that makes them, the kernel, and the
-// pass that takes its outputs back. On two threads, linear attention behind elu + 1, 16 heads of 64: 9.2 to
-// 12.8 ms with copies of a whole call, 8.3 to 9.8 with these, and 10.9 to 12.3 with 1 MiB, whose passes are
-// too short for two threads.
+// pass that takes its outputs back. `fovea bench recurrence --only elu --dims 64` on two threads of a Zen 3,
+// three turns: 9.2 to 12.8 ms with copies of a whole call, 8.3 to 9.8 with these, 10.9 to 12.3 with 1 MiB,
+// whose passes are too short for two threads.
 constexpr std::int64_t bytes_of_copies = std::int64_t{4} << 20;
 
 // The tokens that copies are made of at a time: all of them, or as many as fit, at multiples of the kernel's
@@ -37,20 +37,23 @@ std::int64_t tokens_at_once(const RecurrencePlan::Impl& plan, const RecurrenceSi
   return std::min(sizes.len, std::max(fitting / multiple, std::int64_t{1}) * multiple);
 }
 
+std::int64_t elements_of_states(const RecurrencePlan::Impl& plan, const RecurrenceSizes& sizes) {
+  return sizes.sequences * plan.shape.num_heads * plan.shape.key_dim * plan.columns();
+}
+
 template <class T>
 std::size_t forward_bytes(const RecurrencePlan::Impl& plan, const RecurrenceSizes& sizes, std::int64_t tokens,
                           int threads) {
   Carver counting;
   make_sequences({}, sizes, counting);
   counting.take<TokenSequence>(sizes.sequences);
-  const RecurrenceShape& s = plan.shape;
   // The states between pieces. Counted without pieces too, so that a plan's workspace is enough for all
   // calls.
-  if (copies_keys(plan) || copies_values(plan))
-    counting.take<T>(sizes.sequences * s.num_heads * s.key_dim * plan.columns());
+  if (copies_keys(plan) || copies_values(plan)) counting.take<T>(elements_of_states(plan, sizes));
   const TokenRows rows{0, tokens};
   const auto problem = prepare_recurrence<T>(plan, {}, sizes, rows, {}, counting, nullptr);
-  if (copies_values(plan)) take_operand<T>(sizes, rows, s.num_output_heads(), plan.columns(), counting);
+  if (copies_values(plan))
+    take_operand<T>(sizes, rows, plan.shape.num_output_heads(), plan.columns(), counting);
   return counting.used() + 128 + plan.candidate->code<T>().forward_bytes(problem, threads);
 }
 
@@ -105,9 +108,8 @@ void run(const RecurrencePlan::Impl& plan, const RecurrenceInputs& inputs, const
   kernels::RecurrenceResults<T> results;
   if (saved) results.saved = saved + stamp_size<T>;
   if (outputs.final_state) results.final_state = outputs.final_state.template data<T>();
-  const RecurrenceShape& s = plan.shape;
   if (tokens < sizes.len && !results.final_state)
-    results.final_state = carver.take<T>(sizes.sequences * s.num_heads * s.key_dim * plan.columns());
+    results.final_state = carver.take<T>(elements_of_states(plan, sizes));
   const bool copies = copies_values(plan) && outputs.output;
   std::int64_t first = 0;
   do {  // once for a call without tokens, whose states are copied
@@ -117,7 +119,7 @@ void run(const RecurrencePlan::Impl& plan, const RecurrenceInputs& inputs, const
     auto problem = prepare_recurrence<T>(plan, inputs, sizes, rows, of_piece, piece, &executor);
     if (first > 0) problem.initial_state = results.final_state;
     if (copies)
-      results.output = take_operand<T>(sizes, rows, s.num_output_heads(), plan.columns(), piece);
+      results.output = take_operand<T>(sizes, rows, plan.shape.num_output_heads(), plan.columns(), piece);
     else if (outputs.output)
       results.output = operand_of<T>(outputs.output);
     plan.candidate->code<T>().forward(problem, results, executor, piece.rest().data());
