@@ -64,6 +64,14 @@ FOVEA_CLONES void relu_gradient(const float* x, const float* dy, std::int64_t n,
 #pragma omp simd
   for (std::int64_t i = 0; i < n; ++i) dx[i] = x[i] > 0.0f ? dy[i] : 0.0f;
 }
+FOVEA_CLONES void relu_squared_value(const float* x, std::int64_t n, float* y) {
+#pragma omp simd
+  for (std::int64_t i = 0; i < n; ++i) y[i] = x[i] > 0.0f ? x[i] * x[i] : 0.0f;
+}
+FOVEA_CLONES void relu_squared_gradient(const float* x, const float* dy, std::int64_t n, float* dx) {
+#pragma omp simd
+  for (std::int64_t i = 0; i < n; ++i) dx[i] = x[i] > 0.0f ? 2.0f * x[i] * dy[i] : 0.0f;
+}
 FOVEA_CLONES void gelu_value(const float* x, std::int64_t n, float* y) {
 #pragma omp simd
   for (std::int64_t i = 0; i < n; ++i) y[i] = gelu(x[i]).value;
@@ -123,6 +131,8 @@ Function function_of(Activation activation) {
       return {quick_gelu_value, quick_gelu_gradient};
     case Activation::tanh:
       return {tanh_value, tanh_gradient};
+    case Activation::relu_squared:
+      return {relu_squared_value, relu_squared_gradient};
   }
   throw InvalidArgument("activate", "activation", "one of Activation",
                         std::to_string(static_cast<int>(activation)));

@@ -76,12 +76,15 @@ LanguageModelConfig sizes_of(const LanguageModelSpec& spec) {
 LanguageModel::LanguageModel(const LanguageModelSpec& spec, nn::ParameterSet::Source source)
     : config_(sizes_of(spec)),
       embedding_factor_(spec.embedding_factor),
+      logit_factor_(spec.logit_factor),
       logit_cap_(spec.logit_cap),
       parameters_(std::make_unique<nn::ParameterSet>(std::move(source))),
       embedding_(*parameters_, "model.embed_tokens", spec.vocabulary, spec.stack.dim),
       stack_(*parameters_, "model", spec.stack) {
   if (spec.output == LanguageModelSpec::Output::own)
     output_ = &parameters_->xavier("lm_head.weight", {spec.vocabulary, spec.stack.dim});
+  if (spec.bias == nn::Linear::Bias::with)
+    bias_ = &parameters_->constant("lm_head.bias", {spec.vocabulary}, 0.0f);
   output_matrix().multiplies_rows = true;
 }
 
@@ -132,21 +135,28 @@ nn::Var LanguageModel::loss(nn::Context& context, const Padded& tokens, const Lo
     input.lengths.push_back(std::min(length, read));
     for (std::int64_t i = 1; i <= read; ++i) targets.push_back(i < length ? row[i] : -1);
   }
-  const nn::Var rows = reshape(hidden(context, input), {tokens.size * read, config_.dim});
-  return autograd::linear_cross_entropy(rows, context.use(output_matrix()), {}, targets, options.smoothing,
+  nn::Var rows = reshape(hidden(context, input), {tokens.size * read, config_.dim}),
+          bias = output_bias(context);
+  if (logit_factor_ != 1.0f) {
+    rows = scale(rows, logit_factor_);
+    if (!bias.empty()) bias = scale(bias, logit_factor_);
+  }
+  return autograd::linear_cross_entropy(rows, context.use(output_matrix()), bias, targets, options.smoothing,
                                         options.reduction, stats);
 }
 
 Tensor LanguageModel::logits(const nn::Var& hidden) {
   const Tensor rows = hidden.value().reshape({hidden.value().count() / config_.dim, config_.dim});
   nn::Context inference;
-  Tensor logits =
-      autograd::linear(rows, inference.use(output_matrix()), {}, autograd::Products::by_row).value();
-  if (logit_cap_) {
-    float* x = logits.data<float>();
+  Tensor logits = autograd::linear(rows, inference.use(output_matrix()), output_bias(inference),
+                                   autograd::Products::by_row)
+                      .value();
+  float* x = logits.data<float>();
+  if (logit_factor_ != 1.0f)
+    std::transform(x, x + logits.count(), x, [this](float logit) { return logit_factor_ * logit; });
+  if (logit_cap_)
     std::transform(x, x + logits.count(), x,
                    [cap = *logit_cap_](float logit) { return cap * std::tanh(logit / cap); });
-  }
   return logits;
 }
 

@@ -160,19 +160,38 @@ void check_recurrences(const StackSpec& spec) {
   }
 }
 
+void check_side_by_side(const StackSpec& spec) {
+  for (std::size_t i = 0; i < spec.blocks.size(); ++i) {
+    const BlockSpec& block = spec.blocks[i];
+    if (block.parts == BlockSpec::Parts::in_turn) continue;
+    const auto expect = [&](bool good, const std::string& expected) {
+      if (!good)
+        throw InvalidArgument("TransformerStack", "spec.blocks", expected,
+                              "block " + std::to_string(i) + " without it");
+    };
+    expect(!std::holds_alternative<NoMlp>(block.mlp), "a feed-forward part beside the mixer");
+    expect(block.mixer_norm == NormPlace::pre, "mixer_norm = pre where parts are side by side");
+    expect(block.mlp_norm == NormPlace::pre || block.mlp_norm == NormPlace::none,
+           "mlp_norm = pre or none where parts are side by side");
+    expect(!block.cross, "no cross-attention where parts are side by side");
+    expect(!block.merging, "no merging where parts are side by side");
+  }
+}
+
 }  // namespace
 
 TransformerStack::TransformerStack(ParameterSet& set, const std::string& name, const StackSpec& spec)
     : spec_(spec) {
   check_merging(spec);
   check_recurrences(spec);
+  check_side_by_side(spec);
   layers_.reserve(spec.blocks.size());  // blocks read the arguments of the first while others are made
   const MultiHeadAttention* first = nullptr;
   for (std::size_t i = 0; i < spec.blocks.size(); ++i) {
     const BlockSpec& block = spec.blocks[i];
     const std::string layer = name + ".layers." + std::to_string(i);
     const auto branch = [&](const std::string& part, NormPlace place) {
-      Branch made{.place = place, .norm = {}, .end = {}};
+      Branch made{.place = place, .norm = {}, .end = {}, .factor = block.branch_factor};
       if (place != NormPlace::none) made.norm = Norm(set, layer + part + "_layer_norm", spec.dim, block.norm);
       if (place == NormPlace::sandwich)
         made.end = Norm(set, layer + part + "_end_norm", spec.dim, block.norm);
@@ -200,6 +219,7 @@ TransformerStack::TransformerStack(ParameterSet& set, const std::string& name, c
     made.feed_forward = FeedForward(set, layer, spec.dim, block.mlp);
     made.dropout = block.dropout;
     made.merging = block.merging;
+    made.parts = block.parts;
     layers_.push_back(std::move(made));
     if (!first && layers_.back().self) first = &*layers_.back().self;
   }

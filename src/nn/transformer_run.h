@@ -49,6 +49,11 @@ class TransformerStack::Stream {
   autograd::DropoutOf dropout_;
 };
 
+inline void TransformerStack::add_branch(Context& context, const Branch& branch, float dropout,
+                                         Stream& stream, const Var& y) {
+  stream.add(context, branch.factor == 1.0f ? y : scale(y, branch.factor), dropout);
+}
+
 template <class Sublayer>
 void TransformerStack::residual(Context& context, const Branch& branch, float dropout, Stream& stream,
                                 Sublayer&& sublayer) {
@@ -56,8 +61,19 @@ void TransformerStack::residual(Context& context, const Branch& branch, float dr
   Var y = sublayer(norm_in_front ? stream.normed(context, branch.norm) : stream.rows());
   if (branch.place == NormPlace::sandwich) y = branch.end(context, y);
   if (branch.place == NormPlace::end) y = branch.norm(context, y);
-  stream.add(context, y, dropout);
+  add_branch(context, branch, dropout, stream, y);
   if (branch.place == NormPlace::post) stream.normalize(context, branch.norm);
+}
+
+// The two parts of a block that both read its input.
+template <class Self>
+void TransformerStack::run_side_by_side(Context& context, std::size_t i, Stream& x, Self&& self) const {
+  const Layer& layer = layers_[i];
+  const Var of_mixer = x.normed(context, layer.self_branch.norm);
+  const bool own_norm = layer.final_branch.place == NormPlace::pre;
+  const Var of_mlp = own_norm ? layer.final_branch.norm(context, x.rows()) : of_mixer;
+  add_branch(context, layer.self_branch, layer.dropout, x, self(layer, i, of_mixer));
+  add_branch(context, layer.final_branch, layer.dropout, x, layer.feed_forward(context, of_mlp));
 }
 
 // Block number i.
@@ -65,6 +81,7 @@ template <class Self, class Memory, class Merge>
 void TransformerStack::run(Context& context, std::size_t i, Stream& x, Self&& self, Memory&& memory,
                            Merge&& merge) const {
   const Layer& layer = layers_[i];
+  if (layer.parts == BlockSpec::Parts::side_by_side) return run_side_by_side(context, i, x, self);
   residual(context, layer.self_branch, layer.dropout, x, [&](const Var& y) { return self(layer, i, y); });
   if (layer.merging) x = Stream(merge(layer, x.rows()));
   if (layer.memory)

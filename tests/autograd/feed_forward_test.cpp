@@ -59,8 +59,9 @@ TEST_P(OfWeights, AFeedForwardPartHasTheBitsOfItsOps) {
     const auto apply = [](const Var& rows_of, const LinearWeights& one) {
       return linear(rows_of, one.weight, one.bias);
     };
-    for (const Activation activation : {Activation::relu, Activation::gelu, Activation::gelu_tanh,
-                                        Activation::silu, Activation::quick_gelu, Activation::tanh}) {
+    for (const Activation activation :
+         {Activation::relu, Activation::gelu, Activation::gelu_tanh, Activation::silu, Activation::quick_gelu,
+          Activation::tanh, Activation::relu_squared}) {
       SCOPED_TRACE(std::to_string(rows) + " x " + std::to_string(in) + " to " + std::to_string(inner) +
                    ", activation " + std::to_string(static_cast<int>(activation)));
       const Var first = apply(x, weights.first);

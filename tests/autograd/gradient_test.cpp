@@ -79,8 +79,9 @@ TEST(Gradient, Layers) {
           [=](const auto& v) { return rms_norm(v[0], v[1], 1e-5f, offset); });
 }
 
-constexpr Activation every_activation[] = {Activation::relu, Activation::gelu,       Activation::gelu_tanh,
-                                           Activation::silu, Activation::quick_gelu, Activation::tanh};
+constexpr Activation every_activation[] = {
+    Activation::relu,       Activation::gelu, Activation::gelu_tanh,   Activation::silu,
+    Activation::quick_gelu, Activation::tanh, Activation::relu_squared};
 
 TEST(Gradient, Activations) {
   for (const Activation activation : every_activation) {
@@ -101,12 +102,15 @@ TEST(Activations, AreTheirDefinitions) {
         0.5 * x * (1.0 + std::tanh(std::sqrt(2.0 / M_PI) * (x + 0.044715 * x * x * x))),
         x * sigmoid_of(x),
         x * sigmoid_of(1.702 * x),
-        std::tanh(x)};
+        std::tanh(x),
+        x > 0.0 ? x * x : 0.0};
+    static_assert(std::size(expected) == std::size(every_activation));
     Tensor at(DType::f32, {1, 1});
     *at.data<float>() = static_cast<float>(x);
     for (std::size_t i = 0; i < std::size(every_activation); ++i) {
       const float got = *activate(every_activation[i], at).value().data<float>();
-      EXPECT_NEAR(got, expected[i], 3e-7 * (1.0 + std::abs(x))) << i << " at " << x;
+      EXPECT_NEAR(got, expected[i], 3e-7 * (1.0 + std::max(std::abs(x), std::abs(expected[i]))))
+          << i << " at " << x;
     }
   }
 }

@@ -92,6 +92,43 @@ DECODERS += [
     ("GPTNeo", "GPTNeoForCausalLM", NEO),
     ("GPTNeo", "GPTNeoModel", dict(NEO, intermediate_size=56, attention_types=[[["local"], 3], [["global"], 1]], layer_norm_epsilon=1e-3)),
 ]
+NEOX = dict(SIZES, hidden_act="gelu", **TOKENS)
+FALCON = dict(vocab_size=VOCABULARY, hidden_size=32, num_hidden_layers=3, num_attention_heads=4, max_position_embeddings=96,
+              initializer_range=0.2, **TOKENS)
+DECODERS += [
+    ("GPTNeoX", "GPTNeoXForCausalLM", dict(NEOX, **rope("default", partial_rotary_factor=0.25))),
+    ("GPTNeoX", "GPTNeoXForCausalLM", dict(NEOX, use_parallel_residual=False, attention_bias=False, hidden_act="relu",
+                                           tie_word_embeddings=True, layer_norm_eps=1e-3)),
+    ("GPTNeoX", "GPTNeoXModel", NEOX),
+    ("GPTBigCode", "GPTBigCodeForCausalLM", GPT2),
+    ("GPTBigCode", "GPTBigCodeForCausalLM", dict(GPT2, n_inner=40, scale_attn_weights=False, activation_function="relu",
+                                                 layer_norm_epsilon=1e-3, tie_word_embeddings=False)),
+    ("GPTJ", "GPTJForCausalLM", dict(GPT2, rotary_dim=4)),
+    ("GPTJ", "GPTJForCausalLM", dict(GPT2, rotary_dim=8, n_inner=40, activation_function="gelu", tie_word_embeddings=True)),
+    ("Phi", "PhiForCausalLM", dict(SIZES, hidden_act="gelu_new", **TOKENS)),
+    ("Phi", "PhiForCausalLM", dict(GROUPED, tie_word_embeddings=True, layer_norm_eps=1e-3, **rope("default", partial_rotary_factor=0.75))),
+    ("Cohere", "CohereForCausalLM", dict(GROUPED, logit_scale=0.25)),
+    ("Cohere", "CohereForCausalLM", dict(GROUPED, attention_bias=True, hidden_act="gelu", tie_word_embeddings=False, **rope("default"))),
+    ("Cohere2", "Cohere2ForCausalLM", dict(GROUPED, sliding_window=5)),
+    ("Cohere2", "Cohere2ForCausalLM", dict(GROUPED, sliding_window=4, layer_types=LAYERS, logit_scale=0.5)),
+    ("Falcon", "FalconForCausalLM", FALCON),
+    ("Falcon", "FalconForCausalLM", dict(FALCON, bias=True, ffn_hidden_size=56, activation="relu", tie_word_embeddings=False, **rope("default"))),
+    ("StableLm", "StableLmForCausalLM", dict(GROUPED, use_parallel_residual=True)),
+    ("Olmo2", "Olmo2ForCausalLM", GROUPED),
+    ("Olmo2", "Olmo2ForCausalLM", dict(GROUPED, attention_bias=True, tie_word_embeddings=True, rms_norm_eps=1e-3, **rope("default"))),
+    ("Olmo3", "Olmo3ForCausalLM", dict(GROUPED, sliding_window=5, num_hidden_layers=5)),
+    ("Olmo3", "Olmo3ForCausalLM", dict(GROUPED, sliding_window=4, layer_types=LAYERS, rope_parameters={
+        "sliding_attention": {"rope_type": "default", "rope_theta": 500000.0},
+        "full_attention": {"rope_type": "yarn", "factor": 4.0, "rope_theta": 5000.0, "original_max_position_embeddings": 24}})),
+    ("Arcee", "ArceeForCausalLM", GROUPED),
+    ("Arcee", "ArceeForCausalLM", dict(GROUPED, head_dim=12, attention_bias=True, mlp_bias=True, hidden_act="gelu", **rope("default"))),
+    ("Nemotron", "NemotronForCausalLM", GROUPED),
+    ("Nemotron", "NemotronForCausalLM", dict(GROUPED, head_dim=12, attention_bias=True, mlp_bias=True, tie_word_embeddings=True,
+                                             norm_eps=1e-3, **rope("default", partial_rotary_factor=1.0))),
+    ("Granite", "GraniteForCausalLM", dict(GROUPED, embedding_multiplier=3.0, logits_scaling=4.0, residual_multiplier=0.5,
+                                           attention_multiplier=0.25)),
+    ("Granite", "GraniteForCausalLM", dict(GROUPED, attention_bias=True, mlp_bias=True, tie_word_embeddings=True, **rope("default"))),
+]
 RECURRENT = [
     ("Mamba", "MambaModel", MAMBA),
     ("Mamba", "MambaForCausalLM", dict(MAMBA, use_bias=True, use_conv_bias=False, expand=3, conv_kernel=3, time_step_rank=5,

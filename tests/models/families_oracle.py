@@ -22,7 +22,8 @@ def as_before(config):
     """The config with the keys of transformers 4."""
     rope = config.pop("rope_parameters", None)
     if rope and "full_attention" in rope:
-        names = {"gemma3_text": ("rope_theta", "rope_local_base_freq"), "modernbert": ("global_rope_theta", "local_rope_theta")}
+        names = {"gemma3_text": ("rope_theta", "rope_local_base_freq"), "modernbert": ("global_rope_theta", "local_rope_theta"),
+                 "olmo3": ("rope_theta",)}
         for key, kind in zip(names[config["model_type"]], ("full_attention", "sliding_attention")):
             config[key] = rope[kind]["rope_theta"]
         if rope["full_attention"]["rope_type"] != "default":

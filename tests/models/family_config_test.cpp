@@ -52,6 +52,10 @@ TEST(FamilyConfigs, OldKeysMeanWhatNewOnesMean) {
        {{"rope_parameters", {{"rope_theta", 500.0}}}});
   same(llama, {{"rope_theta", 500.0}, {"rope_scaling", {{"type", "linear"}, {"factor", 2.0}}}},
        {{"rope_parameters", {{"rope_theta", 500.0}, {"rope_type", "linear"}, {"factor", 2.0}}}});
+  json neox = tiny_config("gpt_neox");
+  neox.erase("rotary_pct");
+  same(neox, {{"rotary_pct", 0.5}, {"rotary_emb_base", 500.0}},
+       {{"rope_parameters", {{"rope_theta", 500.0}, {"partial_rotary_factor", 0.5}}}});
   same(tiny_config("gemma3_text"),
        {{"rope_theta", 500.0}, {"rope_local_base_freq", 50.0}, {"sliding_window_pattern", 2}},
        {{"rope_parameters",

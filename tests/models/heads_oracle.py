@@ -10,7 +10,7 @@ import sys
 import families_oracle
 import oracle_main
 import texts_oracle
-from families_cases import BERT, DISTIL, GPT2, GROUPED, HYBRID, MODERN, NEO, OPT, ROBERTA, SIDES, T5
+from families_cases import BERT, DISTIL, FALCON, GPT2, GROUPED, HYBRID, MODERN, NEO, NEOX, OPT, ROBERTA, SIDES, T5
 
 LABELS = {"id2label": {0: "O", 1: "B-PER", 2: "I-PER", 3: "LOC"}, "label2id": {"O": 0, "B-PER": 1, "I-PER": 2, "LOC": 3}}
 SEQUENCE, TOKENS, ANSWER = "ForSequenceClassification", "ForTokenClassification", "ForQuestionAnswering"
@@ -52,6 +52,15 @@ FAMILIES = [
     ("SeedOss", dict(GROUPED, head_dim=8), (SEQUENCE, TOKENS, ANSWER)),
     ("GPTNeo", NEO, (SEQUENCE, TOKENS, ANSWER)),
     ("OPT", OPT, (SEQUENCE, ANSWER)),
+    ("GPTNeoX", NEOX, (SEQUENCE, TOKENS, ANSWER)),
+    ("Arcee", GROUPED, (SEQUENCE, TOKENS, ANSWER)),
+    ("Nemotron", GROUPED, (SEQUENCE, TOKENS, ANSWER)),
+    ("Olmo2", GROUPED, (SEQUENCE,)),
+    ("Olmo3", dict(GROUPED, sliding_window=5), (SEQUENCE,)),
+    ("GPTBigCode", GPT2, (SEQUENCE, TOKENS)),
+    ("GPTJ", dict(GPT2, rotary_dim=4), (SEQUENCE, ANSWER)),
+    ("Phi", GROUPED, (SEQUENCE, TOKENS)),
+    ("Falcon", FALCON, (SEQUENCE, TOKENS, ANSWER)),
 ]
 # Models whose decoder reads the text again. Labels are those of the row with this id.
 ENDS = {"Bart": 2, "MBart": 2, "T5": 1, "MT5": 1}

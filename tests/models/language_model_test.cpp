@@ -12,6 +12,7 @@
 
 #include "fovea/files/bytes.h"
 #include "fovea/models/model_folder.h"
+#include "models/random_family.h"
 #include "models/tiny.h"
 
 namespace fovea::models {
@@ -195,6 +196,34 @@ double loss_of(LanguageModel& model, const Padded& tokens, bool backward) {
 
 // The derivative along the gradient, against central differences. ReLUs are held open or shut, because at
 // their corners there is no derivative.
+// Logits are 0.5 (W r + b): without the bias, the factor or their product the sums differ by more than a
+// tenth.
+TEST(LanguageModel, TheScoresOfATextSumToItsLossBehindABiasAndAFactor) {
+  LanguageModelSpec spec{.vocabulary = 13, .positions = 16};
+  spec.stack = nn::stack_of({.layers = 1, .dim = 8, .feed_forward = 12, .heads = 2});
+  spec.bias = nn::Linear::Bias::with;
+  spec.logit_factor = 0.5f;
+  LanguageModel model(spec, [](const std::string& name, const Shape& shape) { return drawn(name, shape); });
+  const std::vector<std::int32_t> text{3, 1, 4, 1, 5, 9, 2, 6};
+  const std::vector<double> scores = token_log_probabilities(model, text);
+  const double sum = std::accumulate(scores.begin(), scores.end(), 0.0);
+  nn::Context inference;
+  const Padded tokens{.size = 1, .length = std::ssize(text), .ids = text, .lengths = {std::ssize(text)}};
+  autograd::CrossEntropyStats stats;
+  model.loss(inference, tokens, {}, &stats);
+  EXPECT_NEAR(stats.loss, -sum, 1e-4);
+  // Against the definition, from the rows.
+  const Tensor rows = model.hidden(inference, tokens).value(), logits = model.logits(rows);
+  const auto values = [&](const char* name) { return model.parameters().at(name).value.data<float>(); };
+  const float *w = values("model.embed_tokens.weight"), *b = values("lm_head.bias");
+  for (std::int64_t v = 0; v < 13; ++v) {
+    double product = static_cast<double>(b[v]);
+    for (std::int64_t d = 0; d < 8; ++d)
+      product += static_cast<double>(w[v * 8 + d]) * static_cast<double>(rows.data<float>()[d]);
+    EXPECT_NEAR(logits.data<float>()[v], 0.5 * product, 1e-5);
+  }
+}
+
 TEST(LanguageModel, GradientsEqualCentralDifferences) {
   for (const float dropout : {0.0f, 0.25f}) {
     LanguageModel model = tiny(15, dropout);

@@ -17,9 +17,12 @@ using nlohmann::json;
 // The sizes of a config under the names that a family has for them; all else is the default of its class.
 inline json tiny_config(std::string_view type) {
   json config{{"model_type", type}, {"pad_token_id", 1}, {"eos_token_id", 2}};
-  if (type == "gpt2") {
+  const std::map<std::string_view, const char*> of_gpt{
+      {"gpt2", "GPT2LMHeadModel"}, {"gpt_bigcode", "GPTBigCodeForCausalLM"}, {"gptj", "GPTJForCausalLM"}};
+  if (const auto found = of_gpt.find(type); found != of_gpt.end()) {
     config.update({{"vocab_size", 11}, {"n_embd", 8}, {"n_layer", 2}, {"n_head", 2}, {"n_positions", 16}});
-    config["architectures"] = {"GPT2LMHeadModel"};
+    if (type == "gptj") config["rotary_dim"] = 2;
+    config["architectures"] = {found->second};
     return config;
   }
   if (type == "gpt_neo") {
@@ -70,11 +73,21 @@ inline json tiny_config(std::string_view type) {
                  {"num_hidden_layers", 2},
                  {"num_attention_heads", 2},
                  {"max_position_embeddings", 18}});
+  if (type == "gpt_neox") {
+    config["rotary_pct"] = 0.5;
+    return config;
+  }
+  if (type == "falcon") {
+    config.erase("intermediate_size");
+    return config;
+  }
   if (family_kind(config.dump()) == FamilyKind::decoder) config["num_key_value_heads"] = 1;
   if (type == "qwen3" || type.starts_with("gemma")) config["head_dim"] = 6;
   if (type.starts_with("gemma2") || type.starts_with("gemma3")) config["sliding_window"] = 3;
-  if (type == "mistral" || type == "ministral" || type == "exaone4") config["sliding_window"] = 3;
+  if (type == "mistral" || type == "ministral" || type == "exaone4" || type == "cohere2" || type == "olmo3")
+    config["sliding_window"] = 3;
   if (type == "stablelm") config["partial_rotary_factor"] = 0.5;
+  if (type == "nemotron") config["partial_rotary_factor"] = 0.5;
   for (const std::string_view wide : {"glm", "glm4", "helium", "ernie4_5", "seed_oss"}) {
     if (type == wide) config["head_dim"] = 8;
   }

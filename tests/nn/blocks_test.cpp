@@ -102,6 +102,22 @@ std::vector<Kind> kinds() {
     });
     stack.blocks[0].mixer_norm = NormPlace::none;
   });
+  add("granite_and_olmo2", [&](StackSpec& stack) {
+    add_rotary(stack, 32);
+    each(stack, [](AttentionOptions& attention, BlockSpec& block) {
+      attention.query_key_norm = NormSpec{.kind = NormSpec::Kind::rms, .epsilon = 1e-3f};
+      attention.query_key_norm_of = AttentionOptions::NormOf::all_heads;
+      block.branch_factor = 0.5f;
+    });
+  });
+  for (const NormPlace norm : {NormPlace::none, NormPlace::pre}) {
+    add(norm == NormPlace::none ? "gpt_j" : "gpt_neox", [&](StackSpec& stack) {
+      each(stack, [&](AttentionOptions&, BlockSpec& block) {
+        block.parts = BlockSpec::Parts::side_by_side;
+        block.mlp_norm = norm;
+      });
+    });
+  }
   add("additive", [&](StackSpec& stack) {
     each(stack, [](AttentionOptions& attention, BlockSpec&) { attention.spec.score = Additive{}; });
   });
@@ -410,6 +426,32 @@ TEST(Blocks, ThatDrawKeysLearnByTheAdvantagesOfTheirLayer) {
   EXPECT_THROW(tape.backward(autograd::squared_error(without, without.value())), InvalidArgument);
 }
 
+TEST(SideBySide, WhatCannotBeIsRefused) {
+  const auto refused = [](const std::function<void(BlockSpec&)>& change) {
+    StackSpec spec = plain();
+    spec.blocks[1].parts = BlockSpec::Parts::side_by_side;
+    change(spec.blocks[1]);
+    ParameterSet set(1);
+    try {
+      TransformerStack(set, "s", spec);
+    } catch (const InvalidArgument& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  EXPECT_EQ(refused([](BlockSpec&) {}), "");
+  const std::pair<const char*, std::function<void(BlockSpec&)>> wrong[] = {
+      {"feed-forward part", [](BlockSpec& block) { block.mlp = NoMlp{}; }},
+      {"mixer_norm", [](BlockSpec& block) { block.mixer_norm = NormPlace::post; }},
+      {"mlp_norm", [](BlockSpec& block) { block.mlp_norm = NormPlace::sandwich; }},
+      {"cross-attention", [](BlockSpec& block) { block.cross = AttentionOptions{}; }},
+      {"merging", [](BlockSpec& block) { block.merging = TokenMerging{}; }}};
+  for (const auto& [name, change] : wrong) {
+    EXPECT_NE(refused(change).find(name), std::string::npos) << refused(change);
+    EXPECT_NE(refused(change).find("block 1"), std::string::npos) << refused(change);
+  }
+}
+
 TEST(Arguments, UnknownOnesAreRefusedByName) {
   ParameterSet set(1);
   try {
@@ -449,6 +491,23 @@ TEST(Arguments, ThoseWhoseShapeCannotFitAreRefused) {
       }
     }
   }
+}
+
+TEST(Arguments, AMissingOneIsRefusedWithThePlacesThatMayGiveIt) {
+  ParameterSet set(1);
+  const MultiHeadAttention layer(set, "a", 8, {.spec = {.mods = {DenseBias{}}}});
+  const Tensor x = set.normal("x", {1, 3, 8}, 1.0f).value;
+  Context context;
+  try {
+    layer(context, x, x, {});
+    FAIL();
+  } catch (const InvalidArgument& error) {
+    EXPECT_EQ(error.argument(), "mods[0].bias");
+    for (const char* place : {"options.learned", "options.fixed", "call.arguments"})
+      EXPECT_NE(std::string(error.what()).find(place), std::string::npos) << error.what();
+  }
+  const Var bias = Tensor::zeros(DType::f32, {1, 1, 3, 3});
+  EXPECT_NO_THROW(layer(context, x, x, {.arguments = {{"mods[0].bias", bias}}}));
 }
 
 // Layers hold addresses of parameters, which stay valid when the set is moved.

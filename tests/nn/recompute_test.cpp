@@ -85,6 +85,20 @@ TEST_P(RecomputedBlocks, HaveTheSameBitsWithDropoutAndAMemory) {
                    true);
 }
 
+TEST(RecomputedBlock, HasTheSameBitsWithPartsSideBySide) {
+  for (const NormPlace norm : {NormPlace::none, NormPlace::pre}) {
+    ParameterSet set(3);
+    StackSpec spec = dropping(8, NormPlace::pre, TransformerOptions::CrossAttention::without);
+    for (BlockSpec& block : spec.blocks) {
+      block.parts = BlockSpec::Parts::side_by_side;
+      block.mlp_norm = norm;
+    }
+    const TransformerStack stack(set, "stack", spec);
+    set.normal("x", {2, 7, 8}, 1.0f);
+    expect_same_bits(set, stack, {.mask = Causal{}});
+  }
+}
+
 TEST(RecomputedBlock, HasTheSameBitsWithSharedArgumentsOfAttention) {
   ParameterSet set(3);
   StackSpec spec = dropping(8, NormPlace::pre, TransformerOptions::CrossAttention::without);

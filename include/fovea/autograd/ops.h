@@ -31,8 +31,9 @@ enum class Activation : std::uint8_t {
   gelu,       ///< x·Φ(x), Φ the normal distribution function (Hendrycks and Gimpel 2016, arXiv 1606.08415)
   gelu_tanh,  ///< ½x(1 + tanh(sqrt(2/π)(x + 0.044715x³))), also called gelu, in GPT-2, Gemma and T5 v1.1
   silu,       ///< x·σ(x) (Elfwing et al. 2017, arXiv 1702.03118), also called swish
-  quick_gelu,  ///< x·σ(1.702x): CLIP
-  tanh         ///< BERT's pooler
+  quick_gelu,   ///< x·σ(1.702x): CLIP
+  tanh,         ///< BERT's pooler
+  relu_squared  ///< max(0, x)² (So et al. 2021, arXiv 2109.08668, section 4)
 };
 Var activate(Activation activation, const Var& x);
 inline Var relu(const Var& x) {

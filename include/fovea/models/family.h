@@ -86,7 +86,9 @@ struct FamilyConfig {
   bool first_norm = true;  ///< false: the first block's attention reads rows that no norm has changed
 
   bool has_feed_forward = true;
-  bool gated = true;  ///< whether the feed-forward part has a gate
+  bool side_by_side = false;  ///< nn::BlockSpec::Parts, attention beside the feed-forward part
+  bool own_mlp_norm = true;   ///< where they are: whether the feed-forward part has a norm of its own
+  bool gated = true;          ///< whether the feed-forward part has a gate
   autograd::Activation activation = autograd::Activation::silu;
   bool query_bias = false, output_bias = false, mlp_bias = false;  ///< query_bias: of q, k and v
 
@@ -100,9 +102,15 @@ struct FamilyConfig {
   bool scale_by_layer = false;         ///< also by 1/(layer + 1): GPT-2
   std::optional<double> query_scalar;  ///< in place of head_dim in the scale of scores: Gemma 2
   std::optional<double> score_cap, logit_cap;
+  double logit_factor = 1.0;
+  bool logit_bias = false;  ///< of a decoder's logits
   bool query_key_norm = false;
-  bool attention_gate = false;         ///< nn::AttentionOptions::output_gate
-  bool scale_embedding = false;        ///< by sqrt(dim)
+  bool norm_of_all_heads = false;  ///< of queries and keys: nn::AttentionOptions::NormOf
+  bool attention_gate = false;     ///< nn::AttentionOptions::output_gate
+  bool scale_embedding = false;    ///< by sqrt(dim)
+  /// Of embeddings, and of what each part adds to the rows: Granite.
+  double embedding_factor = 1.0, branch_factor = 1.0;
+  std::optional<double> score_factor;  ///< in place of 1/sqrt(head_dim)
   bool scale_output = false;           ///< the rows that logits are made of, by 1/sqrt(dim): T5
   bool tied = true;                    ///< whether the config says that the output matrix is the embedding's
   std::optional<std::int64_t> window;  ///< rows that a layer with LayerSees::window sees, itself included
@@ -122,7 +130,8 @@ struct FamilyConfig {
   bool learned_positions = false, sinusoidal = false;
   std::int64_t first_position_row = 0;  ///< of the learned table: RoBERTa leaves rows free
   bool rotary = true;
-  Rope rope = {};                      ///< rotary_dim is head_dim, or a share of it
+  Rope rope = {};                               ///< rotary_dim is head_dim, or a share of it
+  std::optional<std::int64_t> rotary_elements;  ///< of a head that are rotated; nothing: rotary_share says it
   std::optional<double> rotary_share;  ///< of a head's elements; nothing: all, and configs cannot change it
   std::optional<Rope> window_rope;     ///< of layers with a window, where they differ: Gemma 3
   std::vector<bool> layers_with_rope;  ///< one for each layer; empty: all

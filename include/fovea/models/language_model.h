@@ -41,6 +41,9 @@ struct LanguageModelSpec {
   /// parameter "lm_head.weight".
   enum class Output : std::uint8_t { tied, own };
   Output output = Output::tied;
+  /// Of the logits: parameter "lm_head.bias".
+  nn::Linear::Bias bias = nn::Linear::Bias::without;
+  float logit_factor = 1.0f;            ///< of the logits, before a cap: Cohere
   std::optional<float> logit_cap = {};  ///< logits become cap·tanh(logit / cap): Gemma 2
 };
 
@@ -104,14 +107,16 @@ class LanguageModel {
  private:
   nn::Var embed(nn::Context& context, std::span<const std::int32_t> ids, std::int64_t size) const;
   nn::Parameter& output_matrix() const { return output_ ? *output_ : *embedding_.table; }
+  nn::Var output_bias(nn::Context& context) const { return bias_ ? context.use(*bias_) : nn::Var(); }
 
   LanguageModelConfig config_;
-  float embedding_factor_ = 1.0f;
+  float embedding_factor_ = 1.0f, logit_factor_ = 1.0f;
   std::optional<float> logit_cap_;
   std::unique_ptr<nn::ParameterSet> parameters_;
   nn::Embedding embedding_;
   nn::TransformerStack stack_;
   nn::Parameter* output_ = nullptr;  // null: the embeddings' table
+  nn::Parameter* bias_ = nullptr;    // of the logits
 };
 
 /// log p(id | those before it), in nats, of every id but the first. Throws InvalidArgument for fewer than two

@@ -62,6 +62,13 @@ struct TokenMerging {
 /// One block: a mixer, cross-attention to a memory if there is one, and a feed-forward part unless it is
 /// NoMlp. Each is a residual branch.
 struct BlockSpec {
+  /// What the feed-forward part reads. `in_turn`: the rows to which the mixer has added its own.
+  /// `side_by_side`: the block's input, as the mixer does, x + mixer(norm(x)) + mlp(norm(x)) (GPT-J, Wang &
+  /// Komatsuzaki 2021; Chowdhery et al. 2022, arXiv 2204.02311, section 2). Then mixer_norm is pre. mlp_norm
+  /// is pre for a norm of its own, as GPT-NeoX has, or none for the rows that are normalised for the mixer.
+  /// Such a block has a feed-forward part, no cross-attention, and merges no rows.
+  enum class Parts : std::uint8_t { in_turn, side_by_side };
+  Parts parts = Parts::in_turn;
   Mixer mixer = AttentionOptions{};
   /// Of a recurrence; what attention sees is up to the mask. `the_past`: the recurrence reads from left to
   /// right, and needs the mask Causal{}. `both_sides`: a second one, with the same options and parameters of
@@ -74,7 +81,8 @@ struct BlockSpec {
   Mlp mlp = PlainMlp{};
   NormSpec norm = {};
   NormPlace mixer_norm = NormPlace::pre, cross_norm = NormPlace::pre, mlp_norm = NormPlace::pre;
-  float dropout = 0.0f;  ///< of each branch's output
+  float dropout = 0.0f;        ///< of each branch's output
+  float branch_factor = 1.0f;  ///< of each branch's output, before dropout: Granite's residual_multiplier
 };
 
 /// Sines and cosines added to the first rows (sinusoidal_positions).

@@ -134,6 +134,7 @@ class TransformerStack {
   struct Branch {
     NormPlace place = NormPlace::pre;
     Norm norm, end;  // `end` of a sandwich
+    float factor = 1.0f;
   };
   struct Layer {
     std::optional<MultiHeadAttention> self;
@@ -145,13 +146,17 @@ class TransformerStack {
     FeedForward feed_forward;
     float dropout = 0.0f;
     std::optional<TokenMerging> merging;
+    BlockSpec::Parts parts = BlockSpec::Parts::in_turn;
   };
   class Stream;
+  static void add_branch(Context& context, const Branch& branch, float dropout, Stream& stream, const Var& y);
   template <class Sublayer>
   static void residual(Context& context, const Branch& branch, float dropout, Stream& stream,
                        Sublayer&& sublayer);
   template <class Self, class Memory, class Merge>
   void run(Context& context, std::size_t i, Stream& x, Self&& self, Memory&& memory, Merge&& merge) const;
+  template <class Self>
+  void run_side_by_side(Context& context, std::size_t i, Stream& x, Self&& self) const;
   Var leave(Context& context, Stream x) const;
   struct Whole;
   void run(Context& context, std::size_t i, Stream& x, const Call& call, Whole& whole) const;

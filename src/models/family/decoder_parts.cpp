@@ -88,11 +88,15 @@ Family llama_family(const C& defaults, std::vector<ClassRow> classes, const std:
           .prefix = "model."};
 }
 
-void read_use_bias(ConfigReader& reader, C& config) {
-  const nlohmann::json* value = reader.find("use_bias");
+void read_biases(ConfigReader& reader, C& config, std::string_view key) {
+  const nlohmann::json* value = reader.find(key);
   if (!value) return;
-  if (!value->is_boolean()) return reader.refuse("use_bias", "true or false", *value);
+  if (!value->is_boolean()) return reader.refuse(std::string(key), "true or false", *value);
   config.query_bias = config.output_bias = config.mlp_bias = value->get<bool>();
+}
+
+void read_use_bias(ConfigReader& reader, C& config) {
+  read_biases(reader, config, "use_bias");
 }
 
 }  // namespace fovea::models

@@ -34,6 +34,7 @@ std::vector<TensorRule> llama_tensors();
 Family llama_family(const FamilyConfig& defaults, std::vector<ClassRow> classes,
                     const std::vector<Field>& fields);
 /// Whether all matrices of a block have biases.
+void read_biases(ConfigReader& reader, FamilyConfig& config, std::string_view key);
 void read_use_bias(ConfigReader& reader, FamilyConfig& config);
 
 }  // namespace fovea::models

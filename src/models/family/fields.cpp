@@ -256,6 +256,13 @@ void read_rope(ConfigReader& reader, FamilyConfig& config) {
     reader.refuse("rope_scaling", "the values of rope_parameters, if it is there at all", *scaling);
 }
 
+void read_neox_rope(ConfigReader& reader, FamilyConfig& config) {
+  if (const json* share = reader.find("rotary_pct"))
+    read_rotary_share(reader, "rotary_pct", *share, config.rotary_share);
+  read_theta(reader, "rotary_emb_base", config.rope);
+  read_rope(reader, config);
+}
+
 void read_rope_by_layer(ConfigReader& reader, FamilyConfig& config) {
   read_partial(reader, config);
   const json* parameters = reader.find("rope_parameters");

@@ -73,6 +73,36 @@ Family gpt2() {
       .copies = {"*.attn.bias", "*.attn.masked_bias"}};  // triangles of the causal mask
 }
 
+// One head of keys and values, whose rows stand behind those of the queries. Without multi_query the rows
+// have another order.
+Family gpt_bigcode() {
+  Family family = gpt2();
+  family.defaults.model_type = "gpt_bigcode";
+  family.defaults.kv_heads = 1;
+  family.classes = {{"GPTBigCodeForCausalLM", FamilyHead::language},
+                    {"GPTBigCodeModel"},
+                    {"GPTBigCodeForSequenceClassification", FamilyHead::sequence_labels},
+                    {"GPTBigCodeForTokenClassification", FamilyHead::token_labels}};
+  std::erase_if(family.fields, [](const Field& field) {
+    return field.key == "scale_attn_by_inverse_layer_idx" || field.key == "reorder_and_upcast_attn";
+  });
+  family.fields = joined(family.fields, {{"multi_query", FixedField{"true"}},
+                                         {"num_key_value_heads", FixedField{"1"}},
+                                         // Numbers are f32 here.
+                                         {"attention_softmax_in_fp32", NoEffect{}},
+                                         {"scale_attention_softmax_in_fp32", NoEffect{}},
+                                         // Of the published files, which no release reads.
+                                         {"attention_type", NoEffect{}},
+                                         {"inference_runner", NoEffect{}},
+                                         {"max_batch_size", NoEffect{}},
+                                         {"max_sequence_length", NoEffect{}},
+                                         {"pad_key_length", NoEffect{}},
+                                         {"pre_allocate_kv_cache", NoEffect{}},
+                                         {"validate_runner_input", NoEffect{}}});
+  for (TensorRule& rule : family.tensors) rule.layout = Layout::same;
+  return family;
+}
+
 void read_projected_embedding(ConfigReader& reader, C& config) {
   const nlohmann::json* value = reader.find("word_embed_proj_dim");
   if (value && *value != config.dim)
@@ -187,7 +217,7 @@ Family gpt_neo() {
 }  // namespace
 
 std::vector<Family> gpt2_families() {
-  return {gpt2(), opt(), gpt_neo()};
+  return {gpt2(), gpt_bigcode(), opt(), gpt_neo()};
 }
 
 }  // namespace fovea::models

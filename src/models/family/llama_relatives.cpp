@@ -127,13 +127,14 @@ Family stablelm() {
   defaults.norm = NormSpec::Kind::layer;
   defaults.norm_epsilon = 1e-5;
   defaults.rotary_share = 0.25;
+  defaults.own_mlp_norm = false;  // where parts are side by side
   return {.defaults = defaults,
           .classes = decoder_classes("StableLm"),
           .fields = joined(llama_sizes(), {{"hidden_act", ActivationField{&C::activation}},
                                            {"layer_norm_eps", NumberField{&C::norm_epsilon}},
                                            {"use_qkv_bias", FlagField{&C::query_bias}},
                                            {"qk_layernorm", FixedField{"false"}},
-                                           {"use_parallel_residual", FixedField{"false"}},
+                                           {"use_parallel_residual", FlagField{&C::side_by_side}},
                                            {"hidden_dropout", NoEffect{}},
                                            {"rope_parameters", read_rope}}),
           .tensors = llama_tensors(),
@@ -172,10 +173,116 @@ Family exaone4() {
   return family;
 }
 
+// Norms behind both parts, and of queries and keys over all heads at once.
+Family olmo2() {
+  C defaults = llama_defaults("olmo2", 50304, 4096, 11008, 32, 32);
+  defaults.positions = 2048;
+  defaults.norm_epsilon = 1e-5;
+  defaults.norm_place = NormPlace::end;
+  defaults.query_key_norm = defaults.norm_of_all_heads = true;
+  Family family = llama_family(defaults,
+                               {{"Olmo2ForCausalLM", FamilyHead::language},
+                                {"Olmo2Model"},
+                                {"Olmo2ForSequenceClassification", FamilyHead::sequence_labels}},
+                               {{"attention_bias", read_attention_bias}, {"rope_parameters", read_rope}});
+  family.tensors =
+      joined(joined(attention_tensors("model.layers.*.post_attention_layernorm"), gate_tensors()),
+             {{"model.layers.*.final_layer_norm", "model.layers.*.post_feedforward_layernorm"}});
+  return family;
+}
+
+// Scalings of rotary positions are those of layers without a window.
+Family olmo3() {
+  Family family = olmo2();
+  family.defaults.model_type = "olmo3";
+  family.defaults.window = 4096;
+  family.defaults.rope.base = 5e5;
+  family.defaults.window_rope = family.defaults.rope;
+  family.classes = {{"Olmo3ForCausalLM", FamilyHead::language},
+                    {"Olmo3Model"},
+                    {"Olmo3ForSequenceClassification", FamilyHead::sequence_labels}};
+  family.fields = joined(llama_fields(), {{"attention_bias", read_attention_bias},
+                                          {"sliding_window", OptionalSizeField{&C::window, most_positions}},
+                                          {"layer_types",
+                                           [](ConfigReader& reader, C& config) {
+                                             layer_types_or(reader, config,
+                                                            [](std::int64_t i) { return (i + 1) % 4 != 0; });
+                                           }},
+                                          {"rope_parameters", read_rope_by_layer}});
+  return family;
+}
+
+void read_logit_divisor(ConfigReader& reader, C& config) {
+  if (const nlohmann::json* value = reader.find("logits_scaling")) {
+    if (const auto read = reader.positive("logits_scaling", *value)) config.logit_factor = 1.0 / *read;
+  }
+}
+
+// Embeddings, scores, what parts add, and logits have factors.
+Family granite() {
+  C defaults = llama_defaults("granite", 32000, 4096, 11008, 32, 32);
+  defaults.positions = 2048;
+  defaults.score_factor = 1.0;
+  return llama_family(defaults, {{"GraniteForCausalLM", FamilyHead::language}, {"GraniteModel"}},
+                      {{"attention_bias", read_attention_bias},
+                       {"mlp_bias", FlagField{&C::mlp_bias}},
+                       {"embedding_multiplier", NumberField{&C::embedding_factor}},
+                       {"residual_multiplier", NumberField{&C::branch_factor}},
+                       {"attention_multiplier", OptionalNumberField{&C::score_factor}},
+                       {"logits_scaling", read_logit_divisor},
+                       {"rope_parameters", read_rope}});
+}
+
+// Without gates.
+std::vector<TensorRule> plain_tensors() {
+  return joined(attention_tensors(),
+                {{"model.layers.*.final_layer_norm", "model.layers.*.post_attention_layernorm"},
+                 {"model.layers.*.fc1", "model.layers.*.mlp.up_proj"},
+                 {"model.layers.*.fc2", "model.layers.*.mlp.down_proj"}});
+}
+
+Family arcee() {
+  C defaults = llama_defaults("arcee", 32000, 2560, 18432, 32, 32);
+  defaults.positions = 4096;
+  defaults.norm_epsilon = 1e-5;
+  defaults.gated = false;
+  defaults.activation = autograd::Activation::relu_squared;
+  Family family = llama_family(defaults, decoder_classes_with_answers("Arcee"),
+                               {{"attention_bias", read_attention_bias},
+                                {"mlp_bias", FlagField{&C::mlp_bias}},
+                                {"rope_parameters", read_rope}});
+  family.tensors = plain_tensors();
+  return family;
+}
+
+// Layer norms by weights + 1.
+Family nemotron() {
+  C defaults = llama_defaults("nemotron", 256000, 6144, 24576, 32, 48);
+  defaults.positions = 4096;
+  defaults.norm = NormSpec::Kind::layer;
+  defaults.norm_epsilon = 1e-5;
+  defaults.norm_offset = 1.0f;
+  defaults.gated = false;
+  defaults.activation = autograd::Activation::relu_squared;
+  defaults.rotary_share = 0.5;
+  return {.defaults = defaults,
+          .classes = decoder_classes_with_answers("Nemotron"),
+          .fields = joined(llama_sizes(), {{"head_dim", SizeField{&C::head_dim, most_dim}},
+                                           {"norm_eps", NumberField{&C::norm_epsilon}},
+                                           {"hidden_act", ActivationField{&C::activation}},
+                                           {"attention_bias", read_attention_bias},
+                                           {"mlp_bias", FlagField{&C::mlp_bias}},
+                                           {"rope_parameters", read_rope}}),
+          .tensors = plain_tensors(),
+          .heads = decoder_heads(),
+          .prefix = "model."};
+}
+
 }  // namespace
 
 std::vector<Family> llama_relatives() {
-  return {phi3(), glm(), glm4(), helium(), ernie4_5(), seed_oss(), stablelm(), exaone4()};
+  return {phi3(),    glm(),   glm4(),  helium(),  ernie4_5(), seed_oss(), stablelm(),
+          exaone4(), olmo2(), olmo3(), granite(), arcee(),    nemotron()};
 }
 
 }  // namespace fovea::models

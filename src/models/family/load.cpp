@@ -152,8 +152,10 @@ HeadSpec head_spec(const FamilyConfig& config) {
 LanguageModelSpec language_model_spec(const FamilyConfig& config) {
   LanguageModelSpec spec{.vocabulary = config.vocabulary, .positions = config.positions};
   spec.stack = stack_of(config);
-  if (config.scale_embedding) spec.embedding_factor = std::sqrt(static_cast<float>(config.dim));
+  spec.embedding_factor = static_cast<float>(embedding_factor_of(config));
   if (!config.tied && config.head == FamilyHead::language) spec.output = LanguageModelSpec::Output::own;
+  if (config.logit_bias && config.head == FamilyHead::language) spec.bias = nn::Linear::Bias::with;
+  spec.logit_factor = static_cast<float>(config.logit_factor);
   if (config.logit_cap) spec.logit_cap = static_cast<float>(*config.logit_cap);
   return spec;
 }
@@ -163,7 +165,7 @@ TextEncoderSpec text_encoder_spec(const FamilyConfig& config) {
   spec.stack = stack_of(config);
   if (config.kind == FamilyKind::encoder && config.first_position_row > 0)
     spec.pad_id = config.first_position_row - 1;
-  if (config.scale_embedding) spec.embedding_factor = std::sqrt(static_cast<float>(config.dim));
+  spec.embedding_factor = static_cast<float>(embedding_factor_of(config));
   if (config.kind == FamilyKind::decoder) {
     spec.mask = Causal{};
     spec.embedding_name = "model.embed_tokens";  // as in LanguageModel
@@ -187,9 +189,8 @@ TranslatorSpec translator_spec(const FamilyConfig& config) {
   TranslatorSpec spec{.vocabulary = config.vocabulary};
   spec.encoder = stack_of(config);
   spec.decoder = decoder_stack_of(config);
-  const float root = std::sqrt(static_cast<float>(config.dim));
-  if (config.scale_embedding) spec.embedding_factor = root;
-  if (config.scale_output) spec.output_factor = 1.0f / root;
+  spec.embedding_factor = static_cast<float>(embedding_factor_of(config));
+  if (config.scale_output) spec.output_factor = 1.0f / std::sqrt(static_cast<float>(config.dim));
   if (!config.tied && config.head == FamilyHead::language) spec.output = TranslatorSpec::Output::own;
   spec.bias = config.head_layers.bias ? nn::Linear::Bias::with : nn::Linear::Bias::without;
   return spec;

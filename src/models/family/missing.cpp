@@ -8,13 +8,7 @@ namespace fovea::models {
 namespace {
 
 constexpr const char* experts = "feed-forward parts of experts, and blocks here have one feed-forward part";
-constexpr const char* beside =
-    "attention and the feed-forward part side by side in a block, and here one follows the other";
 constexpr const char* alibi = "positions by ALiBi, which families here do not have";
-constexpr const char* wide_norm =
-    "norms of queries and keys over all heads at once, and here each head has its own";
-constexpr const char* squared_relu = "the activation relu2, which is not among those of a block";
-constexpr const char* factors = "factors of residuals, scores and logits, which blocks here do not have";
 constexpr const char* images = "images beside texts, and models here read ids alone";
 constexpr const char* sound = "sound, and models here read ids alone";
 constexpr const char* two_mixers =
@@ -30,16 +24,13 @@ constexpr std::pair<std::string_view, const char*> known[] = {
     {"afmoe", experts},
     {"albert", "one block whose weights serve all layers, and an embedding that is narrower than it"},
     {"apertus", "the activation xielu, which is not among those of a block"},
-    {"arcee", squared_relu},
     {"bamba", two_mixers},
     {"big_bird", sparse},
     {"bigbird_pegasus", sparse},
-    {"bitnet", "norms inside of attention and of the feed-forward part, and the activation relu2"},
+    {"bitnet", "norms inside of attention and of the feed-forward part"},
     {"blenderbot-small", "a norm of embeddings before positions are added"},
     {"bloom", alibi},
-    {"codegen", beside},
-    {"cohere", beside},
-    {"cohere2", beside},
+    {"codegen", "a fused tensor of q, v and k by groups of heads, in an order that no rule here has"},
     {"ctrl", "sinusoidal positions of another form"},
     {"dbrx", experts},
     {"deberta", "scores between contents and relative positions, both ways"},
@@ -50,7 +41,6 @@ constexpr std::pair<std::string_view, const char*> known[] = {
     {"dots1", experts},
     {"electra", narrow},
     {"ernie4_5_moe", experts},
-    {"falcon", beside},
     {"falcon_h1", "attention and a recurrence side by side in one block, and blocks here have one mixer"},
     {"flex_olmo", experts},
     {"fnet", "a Fourier transform in the place of attention"},
@@ -58,10 +48,7 @@ constexpr std::pair<std::string_view, const char*> known[] = {
     {"gemma3", images},
     {"gemma3n", images},
     {"glm4_moe", experts},
-    {"gpt_neox", beside},
     {"gpt_oss", experts},
-    {"gptj", beside},
-    {"granite", factors},
     {"granitemoe", experts},
     {"granitemoehybrid", experts},
     {"hunyuan_v1_dense", "norms of queries and keys behind the rotation, and here they stand before it"},
@@ -83,17 +70,12 @@ constexpr std::pair<std::string_view, const char*> known[] = {
     {"mllama", images},
     {"mobilebert", "blocks with a bottleneck"},
     {"mpt", alibi},
-    {"nanochat", squared_relu},
-    {"nemotron", squared_relu},
+    {"nanochat", "norms without weights, and of queries and keys behind the rotation"},
     {"nemotron_h", two_mixers},
     {"nllb-moe", experts},
     {"olmo", "layer norms without weights"},
-    {"olmo2", wide_norm},
-    {"olmo3", wide_norm},
     {"olmoe", experts},
-    {"persimmon",
-     "a fused tensor of q, k and v by head with norms of queries and keys, and the activation relu2"},
-    {"phi", beside},
+    {"persimmon", "layer norms of queries and keys beside a fused tensor of q, k and v by head"},
     {"phimoe", experts},
     {"prophetnet", "streams that predict several ids at once"},
     {"qwen2_audio", sound},
@@ -119,19 +101,11 @@ constexpr std::pair<std::string_view, const char*> known[] = {
 
 // What a key asks for, in any family. A value of null, false, 0 or 1 asks for nothing.
 constexpr std::pair<std::string_view, const char*> asked_by_key[] = {
-    {"num_experts", experts},
-    {"num_local_experts", experts},
-    {"n_routed_experts", experts},
-    {"moe_num_experts", experts},
-    {"kv_lora_rank", latent},
-    {"vision_config", images},
-    {"audio_config", sound},
-    {"alibi", alibi},
-    {"parallel_attn", beside},
-    {"parallel_residual", beside},
-    {"use_parallel_residual", beside},
-    {"mamba_d_state", two_mixers},
-    {"ssm_cfg", "another form of the recurrence Mamba"}};
+    {"num_experts", experts},      {"num_local_experts", experts},
+    {"n_routed_experts", experts}, {"moe_num_experts", experts},
+    {"kv_lora_rank", latent},      {"vision_config", images},
+    {"audio_config", sound},       {"alibi", alibi},
+    {"mamba_d_state", two_mixers}, {"ssm_cfg", "another form of the recurrence Mamba"}};
 
 }  // namespace
 

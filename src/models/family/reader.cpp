@@ -71,7 +71,7 @@ namespace {
 using autograd::Activation;
 
 // The names of transformers' ACT2FN that have one of our activations.
-constexpr std::array<std::pair<std::string_view, Activation>, 12> activations{
+constexpr std::array<std::pair<std::string_view, Activation>, 13> activations{
     {{"relu", Activation::relu},
      {"tanh", Activation::tanh},
      {"gelu", Activation::gelu},
@@ -83,7 +83,8 @@ constexpr std::array<std::pair<std::string_view, Activation>, 12> activations{
      {"gelu_accurate", Activation::gelu_tanh},
      {"silu", Activation::silu},
      {"swish", Activation::silu},
-     {"quick_gelu", Activation::quick_gelu}}};
+     {"quick_gelu", Activation::quick_gelu},
+     {"relu2", Activation::relu_squared}}};
 
 // Keys that any config may have, and that change nothing of what a model computes from ids.
 constexpr std::string_view without_effect[] = {
@@ -253,7 +254,9 @@ void complete(ConfigReader& reader, FamilyConfig& config) {
     reader.refuse("sliding_window", "a number of rows, because there are layers with a window", "none");
   if (!config.rotary) return;
   config.rope.rotary_dim = config.head_dim;
-  if (config.rotary_share)
+  if (config.rotary_elements)
+    config.rope.rotary_dim = *config.rotary_elements;
+  else if (config.rotary_share)
     config.rope.rotary_dim =
         static_cast<std::int64_t>(static_cast<double>(config.head_dim) * *config.rotary_share);
   if (config.window_rope) config.window_rope->rotary_dim = config.head_dim;
@@ -277,8 +280,8 @@ std::optional<Activation> activation_of(std::string_view name) {
 const std::vector<Family>& all_families() {
   static const std::vector<Family> table = [] {
     std::vector<Family> rows = gpt2_families();
-    for (const auto& more : {decoder_families(), llama_relatives(), recurrent_families(), encoder_families(),
-                             translator_families()})
+    for (const auto& more : {decoder_families(), llama_relatives(), side_by_side_families(),
+                             recurrent_families(), encoder_families(), translator_families()})
       rows.insert(rows.end(), more.begin(), more.end());
     return rows;
   }();

@@ -143,6 +143,7 @@ const std::vector<Family>& all_families();
 std::vector<Family> gpt2_families();
 std::vector<Family> decoder_families();
 std::vector<Family> llama_relatives();
+std::vector<Family> side_by_side_families();
 std::vector<Family> encoder_families();
 std::vector<Family> translator_families();
 std::vector<Family> recurrent_families();
@@ -164,8 +165,12 @@ inline constexpr std::int64_t most_vocabulary = 10'000'000, most_dim = 65'536, m
 
 /// rope_parameters, or the older rope_theta and rope_scaling.
 void read_rope(ConfigReader& reader, FamilyConfig& config);
+/// The same with GPT-NeoX's older keys, rotary_pct and rotary_emb_base.
+void read_neox_rope(ConfigReader& reader, FamilyConfig& config);
 /// The same for two kinds of layers: rope_parameters of both, or the older flat keys.
 void read_rope_by_layer(ConfigReader& reader, FamilyConfig& config);
+/// Of the embeddings, as the stack's input.
+double embedding_factor_of(const FamilyConfig& config);
 /// Whether the rows of some layer attend to others.
 bool attends(const FamilyConfig& config);
 /// attention_bias: whether queries, keys, values and the output have biases.

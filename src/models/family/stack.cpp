@@ -22,6 +22,7 @@ Mask window_of(const FamilyConfig& config) {
 }
 
 std::optional<double> scale_of(const FamilyConfig& config, std::int64_t layer) {
+  if (config.score_factor) return config.score_factor;
   const double dim = config.query_scalar.value_or(static_cast<double>(config.head_dim));
   double scale = config.scale_scores ? 1.0 / std::sqrt(dim) : 1.0;
   if (config.scale_by_layer) scale /= static_cast<double>(layer + 1);
@@ -43,6 +44,7 @@ nn::AttentionOptions attention_of(const FamilyConfig& config, std::int64_t layer
   const bool window = config.sees[i] == LayerSees::window;
   if (window) attention.spec.mask = window_of(config);
   if (config.query_key_norm) attention.query_key_norm = norm_of(config);
+  if (config.norm_of_all_heads) attention.query_key_norm_of = nn::AttentionOptions::NormOf::all_heads;
   if (config.attention_gate) attention.output_gate = nn::AttentionOptions::OutputGate::with;
   if (config.rotary && (config.layers_with_rope.empty() || config.layers_with_rope[i]))
     attention.rope = window ? rotaries.window : rotaries.all;
@@ -100,6 +102,10 @@ nn::Mlp mlp_of(const FamilyConfig& config) {
 
 }  // namespace
 
+double embedding_factor_of(const FamilyConfig& config) {
+  return config.scale_embedding ? std::sqrt(static_cast<double>(config.dim)) : config.embedding_factor;
+}
+
 nn::NormSpec norm_of(const FamilyConfig& config) {
   return {.kind = config.norm,
           .epsilon = static_cast<float>(config.norm_epsilon),
@@ -120,6 +126,11 @@ nn::StackSpec stack_of(const FamilyConfig& config) {
                         .norm = norm_of(config),
                         .mixer_norm = config.norm_place,
                         .mlp_norm = config.norm_place};
+    block.branch_factor = static_cast<float>(config.branch_factor);
+    if (config.side_by_side) {
+      block.parts = nn::BlockSpec::Parts::side_by_side;
+      if (!config.own_mlp_norm) block.mlp_norm = nn::NormPlace::none;
+    }
     if (layer == 0 && !config.first_norm) block.mixer_norm = nn::NormPlace::none;
     stack.blocks.push_back(std::move(block));
   }
@@ -181,6 +192,8 @@ const char* name_of(autograd::Activation activation) {
       return "quick_gelu";
     case autograd::Activation::tanh:
       return "tanh";
+    case autograd::Activation::relu_squared:
+      return "relu_squared";
   }
   return "";
 }
@@ -227,7 +240,7 @@ ordered_json positions_of(const FamilyConfig& config) {
   if (config.sinusoidal) positions["sinusoidal"] = true;
   if (config.rotary) {
     positions["rotary"] = to_string(config.rope);
-    if (config.rotary_share) positions["rotated_elements"] = config.rope.rotary_dim;
+    if (config.rotary_share || config.rotary_elements) positions["rotated_elements"] = config.rope.rotary_dim;
     if (config.window_rope) positions["rotary_of_windows"] = to_string(*config.window_rope);
     ordered_json without = ordered_json::array();
     for (std::size_t i = 0; i < config.layers_with_rope.size(); ++i) {
@@ -301,6 +314,7 @@ std::string to_json(const FamilyConfig& config) {
                          {"scale_by_layer", config.scale_by_layer},
                          {"score_cap", or_null(config.score_cap)},
                          {"query_key_norm", config.query_key_norm},
+                         {"norm_of_all_heads", config.norm_of_all_heads},
                          {"output_gate", config.attention_gate},
                          {"bias", config.query_bias},
                          {"output_bias", config.output_bias},
@@ -313,7 +327,9 @@ std::string to_json(const FamilyConfig& config) {
     feed_forward = {{"inner", config.feed_forward},
                     {"gated", config.gated},
                     {"activation", name_of(config.activation)},
-                    {"bias", config.mlp_bias}};
+                    {"bias", config.mlp_bias},
+                    {"beside_attention", config.side_by_side},
+                    {"own_norm", !config.side_by_side || config.own_mlp_norm}};
   const bool recurs = config.recurrence != FamilyRecurrence::none;
   const bool layer_norm = config.norm == nn::NormSpec::Kind::layer;
   ordered_json decoder = nullptr;
@@ -341,11 +357,14 @@ std::string to_json(const FamilyConfig& config) {
         {"before_first_attention", config.first_norm}}},
       {"positions", positions_of(config)},
       {"token_types", config.token_types},
-      {"embedding_factor", config.scale_embedding ? std::sqrt(static_cast<double>(config.dim)) : 1.0},
+      {"embedding_factor", embedding_factor_of(config)},
+      {"branch_factor", config.branch_factor},
       {"head",
        {{"kind", name_of(config.head)},
         {"tied", config.tied},
         {"labels", config.labels},
+        {"bias", config.logit_bias},
+        {"logit_factor", config.logit_factor},
         {"logit_cap", or_null(config.logit_cap)},
         {"output_factor", config.scale_output ? 1.0 / std::sqrt(static_cast<double>(config.dim)) : 1.0}}},
       {"pad_id", or_null(config.pad_id)},

@@ -61,10 +61,10 @@ json rope_object(const json& scaling, double base) {
 
 // rope_parameters in place of the keys for bases and scaling.
 void write_rope(json& object, const FamilyConfig& config) {
-  const auto old = {"rope_theta", "rope_scaling", "rope_local_base_freq", "global_rope_theta",
-                    "local_rope_theta"};
+  const auto old = {"rope_theta",        "rope_scaling",     "rope_local_base_freq",
+                    "global_rope_theta", "local_rope_theta", "rotary_emb_base"};
   if (!config.rotary) return;
-  const bool partial = config.rotary_share && object.contains("partial_rotary_factor");
+  const bool partial = config.rotary_share && has_any(object, {"partial_rotary_factor", "rotary_pct"});
   if (!object.contains("rope_parameters") && (partial || has_any(object, old))) {
     const json scaled = rope_object(object.value("rope_scaling", json()), config.rope.base);
     object["rope_parameters"] = scaled;
@@ -75,7 +75,7 @@ void write_rope(json& object, const FamilyConfig& config) {
   erase(object, old);
   if (!partial) return;
   object["rope_parameters"]["partial_rotary_factor"] = *config.rotary_share;
-  object.erase("partial_rotary_factor");
+  erase(object, {"partial_rotary_factor", "rotary_pct"});
 }
 
 // layer_types in place of the keys for the distance between layers of a kind.
