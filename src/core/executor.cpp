@@ -141,7 +141,9 @@ class Team {
     const auto done = [this] { return running_.load() == 0; };
     if (!spins_ || !holds_soon(done)) {
       std::unique_lock lock(mutex_);
-      caller_sleeps_.store(true);
+      // An exchange, not a store: qemu on x86 lets the load of running_ overtake an Arm store-release, and
+      // two shares of the tests of plans slept for ever there.
+      caller_sleeps_.exchange(true);
       done_.wait(lock, done);
       caller_sleeps_.store(false, std::memory_order_relaxed);
     }
