@@ -218,9 +218,9 @@ refused '[0, 9)' "$fovea" inspect --model $sequence --source-ids '1 9' --json
 
 # `convert` says why a model is refused, and leaves no folder behind.
 cp -r $sequence unknown
-sed -i 's/"bert"/"gpt_neox"/' unknown/config.json
-refused 'gpt_neox' "$fovea" convert --model unknown --output converted
-sed -i 's/"gpt_neox"/"bert", "novelty": 3/' unknown/config.json
+sed -i 's/"bert"/"odd_bert"/' unknown/config.json
+refused 'odd_bert' "$fovea" convert --model unknown --output converted
+sed -i 's/"odd_bert"/"bert", "novelty": 3/' unknown/config.json
 refused 'novelty' "$fovea" convert --model unknown --output converted
 [[ ! -e converted ]] || fail "a folder of a model that was refused"
 
