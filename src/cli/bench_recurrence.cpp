@@ -5,6 +5,7 @@
 #include "bench/recurrence.h"
 #include "cli/bench.h"
 #include "cli/commands.h"
+#include "fovea/core/error.h"
 #include "fovea/core/executor.h"
 
 namespace fovea::cli {
@@ -50,7 +51,19 @@ void print_steps(const bench::RecurrenceBench& bench) {
   });
 }
 
+void check_only(const bench::RecurrenceBench& bench) {
+  std::string names;
+  for (const bench::NamedRecurrence& one : bench::measured_recurrences()) {
+    if (bench::is_asked(bench, one.name)) return;
+    names += one.name + "; ";
+  }
+  if (!bench::is_asked(bench, "selective scan"))
+    throw InvalidArgument("fovea bench recurrence", "--only", "part of a name: " + names + "selective scan",
+                          bench.only);
+}
+
 void run(bench::RecurrenceBench bench) {
+  check_only(bench);
   if (bench.threads == 0) bench.threads = default_executor().thread_count();
   fmt::print(
       "Recurrences in f32, batch {}, {} heads, {} tokens, {} threads. Times in ms; share of the limit in "

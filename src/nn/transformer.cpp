@@ -164,17 +164,17 @@ void check_side_by_side(const StackSpec& spec) {
   for (std::size_t i = 0; i < spec.blocks.size(); ++i) {
     const BlockSpec& block = spec.blocks[i];
     if (block.parts == BlockSpec::Parts::in_turn) continue;
-    const auto expect = [&](bool good, const std::string& expected) {
+    const auto expect = [&](bool good, const std::string& expected, const std::string& got) {
       if (!good)
-        throw InvalidArgument("TransformerStack", "spec.blocks", expected,
-                              "block " + std::to_string(i) + " without it");
+        throw InvalidArgument("TransformerStack", "spec.blocks", expected + " where parts are side by side",
+                              got + " in block " + std::to_string(i));
     };
-    expect(!std::holds_alternative<NoMlp>(block.mlp), "a feed-forward part beside the mixer");
-    expect(block.mixer_norm == NormPlace::pre, "mixer_norm = pre where parts are side by side");
-    expect(block.mlp_norm == NormPlace::pre || block.mlp_norm == NormPlace::none,
-           "mlp_norm = pre or none where parts are side by side");
-    expect(!block.cross, "no cross-attention where parts are side by side");
-    expect(!block.merging, "no merging where parts are side by side");
+    expect(!std::holds_alternative<NoMlp>(block.mlp), "a feed-forward part", "none");
+    expect(block.mixer_norm == NormPlace::pre, "mixer_norm = pre", "another place");
+    expect(block.mlp_norm == NormPlace::pre || block.mlp_norm == NormPlace::none, "mlp_norm = pre or none",
+           "another place");
+    expect(!block.cross, "no cross-attention", "one");
+    expect(!block.merging, "no merging", "one");
   }
 }
 

@@ -194,8 +194,6 @@ double loss_of(LanguageModel& model, const Padded& tokens, bool backward) {
   return stats.loss;
 }
 
-// The derivative along the gradient, against central differences. ReLUs are held open or shut, because at
-// their corners there is no derivative.
 // Logits are 0.5 (W r + b): without the bias, the factor or their product the sums differ by more than a
 // tenth.
 TEST(LanguageModel, TheScoresOfATextSumToItsLossBehindABiasAndAFactor) {
@@ -224,6 +222,8 @@ TEST(LanguageModel, TheScoresOfATextSumToItsLossBehindABiasAndAFactor) {
   }
 }
 
+// The derivative along the gradient, against central differences. ReLUs are held open or shut, because at
+// their corners there is no derivative.
 TEST(LanguageModel, GradientsEqualCentralDifferences) {
   for (const float dropout : {0.0f, 0.25f}) {
     LanguageModel model = tiny(15, dropout);

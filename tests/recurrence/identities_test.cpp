@@ -146,7 +146,7 @@ TEST_P(RecurrenceIdentities, ASequenceOfAPackedBatchGivesTheBitsOfACallOfItsOwn)
   }
 }
 
-// Copies of 2 x 8 heads of 64 are made by pieces of some 250 tokens. Where a list says which tokens are
+// Copies of 2 x 8 heads of 64 are made by pieces of some 200 tokens. Where a list says which tokens are
 // present, even if all are, they are made at once.
 TEST_P(RecurrenceIdentities, CopiesByPiecesGiveTheBitsOfCopiesAtOnce) {
   if (GetParam().ends_with("step") || GetParam() == "reference") GTEST_SKIP() << "goes on one by one";

@@ -211,13 +211,17 @@ void read_rope_object(ConfigReader& reader, const FamilyConfig& config, const st
     number("beta_slow", yarn.beta_slow);
     if (const json* found = value("attention_factor"))
       yarn.attention_factor = reader.positive(in + "attention_factor", *found);
+    // transformers reads these two together alone.
+    const json *mscale = value("mscale"), *all = value("mscale_all_dim");
+    if (mscale && all && !yarn.attention_factor)
+      reader.refuse(in + "mscale_all_dim", "none beside mscale", *all);
     if (const json* truncate = value("truncate")) {
       if (!truncate->is_boolean()) reader.refuse(in + "truncate", "true or false", *truncate);
       if (*truncate == false) yarn.ends = YarnScaling::Ends::exact;
     }
     rope.scaling = yarn;
-    refuse_others({"factor", "beta_fast", "beta_slow", "attention_factor", "truncate",
-                   "original_max_position_embeddings"});
+    refuse_others({"factor", "beta_fast", "beta_slow", "attention_factor", "truncate", "mscale",
+                   "mscale_all_dim", "original_max_position_embeddings"});
   } else {
     reader.refuse(in + "rope_type", "default, linear, dynamic, yarn or llama3", type);
   }
@@ -260,7 +264,17 @@ void read_neox_rope(ConfigReader& reader, FamilyConfig& config) {
   if (const json* share = reader.find("rotary_pct"))
     read_rotary_share(reader, "rotary_pct", *share, config.rotary_share);
   read_theta(reader, "rotary_emb_base", config.rope);
+  const json* parameters = reader.find("rope_parameters");
+  if (!parameters) {  // transformers does not read the flat keys of other families
+    const json *theta = reader.find("rope_theta"), *share = reader.find("partial_rotary_factor");
+    if (theta && *theta != config.rope.base)
+      reader.refuse("rope_theta", "the value of rotary_emb_base, if it is there at all", *theta);
+    if (share && *share != *config.rotary_share)
+      reader.refuse("partial_rotary_factor", "the value of rotary_pct, if it is there at all", *share);
+  }
   read_rope(reader, config);
+  check_agreement(reader, "rotary_emb_base", reader.find("rotary_emb_base"), config.rope.base,
+                  parameters != nullptr);
 }
 
 void read_rope_by_layer(ConfigReader& reader, FamilyConfig& config) {

@@ -268,6 +268,9 @@ Family nemotron() {
   return {.defaults = defaults,
           .classes = decoder_classes_with_answers("Nemotron"),
           .fields = joined(llama_sizes(), {{"head_dim", SizeField{&C::head_dim, most_dim}},
+                                           // Of early files; no release reads them, and all take 0.5.
+                                           {"rope_percent", FixedField{"0.5"}},
+                                           {"rope_percentage", FixedField{"0.5"}},
                                            {"norm_eps", NumberField{&C::norm_epsilon}},
                                            {"hidden_act", ActivationField{&C::activation}},
                                            {"attention_bias", read_attention_bias},

@@ -64,8 +64,8 @@ Family gpt_neox() {
                       {"lm_head", "embed_out"}},
           .heads = decoder_heads("classifier"),
           .prefix = "gpt_neox.",
-          // Triangles of the causal mask and frequencies, which older releases wrote.
-          .copies = {"*.attention.bias", "*.attention.masked_bias", "*.attention.rotary_emb.inv_freq"}};
+          // Triangles of the causal mask, which older releases wrote.
+          .copies = {"*.attention.bias", "*.attention.masked_bias"}};
 }
 
 // Pairs of neighbours are turned. Logits have biases, the matrices of attention none.
@@ -149,11 +149,13 @@ C cohere_defaults(const char* type) {
   return defaults;
 }
 std::vector<Field> cohere_fields() {
-  return joined(llama_sizes(), {{"hidden_act", ActivationField{&C::activation}},
-                                {"layer_norm_eps", NumberField{&C::norm_epsilon}},
-                                {"logit_scale", NumberField{&C::logit_factor}},
-                                {"attention_bias", read_attention_bias},
-                                {"rope_parameters", read_rope}});
+  return joined(llama_sizes(),
+                {{"hidden_act", ActivationField{&C::activation}},
+                 {"layer_norm_eps", NumberField{&C::norm_epsilon}},
+                 {"logit_scale", NumberField{&C::logit_factor}},
+                 {"attention_bias", read_attention_bias},
+                 {"model_max_length", NoEffect{}},  // of Command-R's files; no release reads it
+                 {"rope_parameters", read_rope}});
 }
 std::vector<TensorRule> cohere_tensors() {
   return joined(attention_tensors(), gate_tensors());
@@ -172,10 +174,8 @@ Family cohere() {
 // Layers without a window have no positions.
 void read_cohere_layers(ConfigReader& reader, C& config) {
   std::int64_t pattern = 4;
-  for (const char* key : {"_sliding_window_pattern", "sliding_window_pattern"}) {
-    if (const nlohmann::json* value = reader.find(key))
-      pattern = reader.size(key, *value, 1, most_positions).value_or(pattern);
-  }
+  if (const nlohmann::json* value = reader.find("sliding_window_pattern"))
+    pattern = reader.size("sliding_window_pattern", *value, 1, most_positions).value_or(pattern);
   layer_types_or(reader, config, [&](std::int64_t i) { return (i + 1) % pattern != 0; });
   for (const LayerSees sees : config.sees) config.layers_with_rope.push_back(sees == LayerSees::window);
 }
@@ -196,6 +196,7 @@ Family cohere2() {
                                          {"position_embedding_type", FixedField{"\"rope_gptj\""}},
                                          {"order_of_interleaved_layers", NoEffect{}},
                                          {"layer_switch", NoEffect{}},
+                                         {"_sliding_window_pattern", NoEffect{}},
                                          {"use_embedding_sharing", NoEffect{}},
                                          {"use_parallel_embedding", NoEffect{}}}),
       .tensors = cohere_tensors(),
@@ -242,8 +243,7 @@ Family falcon() {
                       {"model.layer_norm", "transformer.ln_f"},
                       {"lm_head", "lm_head"}},
           .heads = decoder_heads("classifier"),
-          .prefix = "transformer.",
-          .copies = {"*.rotary_emb.inv_freq"}};
+          .prefix = "transformer."};
 }
 
 }  // namespace
