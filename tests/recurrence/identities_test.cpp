@@ -146,36 +146,50 @@ TEST_P(RecurrenceIdentities, ASequenceOfAPackedBatchGivesTheBitsOfACallOfItsOwn)
   }
 }
 
-// Copies of 2 x 8 heads of 64 are made by pieces of some 200 tokens. Where a list says which tokens are
+// Copies of 2 x 8 heads of 64 are made by pieces of 64 to 256 tokens. Where a list says which tokens are
 // present, even if all are, they are made at once.
 TEST_P(RecurrenceIdentities, CopiesByPiecesGiveTheBitsOfCopiesAtOnce) {
   if (GetParam().ends_with("step") || GetParam() == "reference") GTEST_SKIP() << "goes on one by one";
-  const std::pair<RecurrenceSpec, DType> calls[] = {
-      {{.feature_map = EluPlusOne{}, .normalizer = KeySum{}}, DType::f32},
-      {{.decay = ScalarDecay{}, .write = DeltaWrite{}}, DType::bf16}};
-  for (const auto& [spec, dtype] : calls) {
+  struct Call {
+    RecurrenceSpec spec;
+    DType dtype;
+    std::int64_t query_heads;
+  };
+  const Call calls[] = {{{.feature_map = EluPlusOne{}, .normalizer = KeySum{}}, DType::f32, 8},
+                        {{.feature_map = EluPlusOne{}, .normalizer = KeySum{}}, DType::f64, 16},
+                        {{.decay = ScalarDecay{}, .write = DeltaWrite{}}, DType::bf16, 8},
+                        {{.decay = KeyDecay{}, .write = DiagonalPlusLowRankWrite{}}, DType::f16, 16}};
+  for (const auto& [spec, dtype, query_heads] : calls) {
     RecurrenceCase c{.spec = spec, .dtype = dtype};
-    c.shape = {
-        .batch = 2, .num_query_heads = 8, .num_key_heads = 8, .num_heads = 8, .len = 1100, .key_dim = 64};
+    c.shape = {.batch = 2,
+               .num_query_heads = query_heads,
+               .num_key_heads = 8,
+               .num_heads = 8,
+               .len = 1100,
+               .key_dim = 64};
     const RecurrenceData data(c);
     const RecurrencePlan plan =
         make_recurrence_plan(spec, c.plan_shape(), {.dtype = dtype, .kernel = GetParam()});
-    const auto run = [&](bool at_once, bool wants_state) {
+    enum class State { none, of_its_own, in_place };
+    const auto run = [&](bool at_once, State wanted) {
       const std::vector<std::uint8_t> present(static_cast<std::size_t>(c.entries() * c.len()), 1);
       RecurrenceInputs in = data.views();
       if (at_once) in.present = present;
-      const Tensor output = unwritten(dtype, {2, 8, 1100, 64}), state = unwritten_like(data.d_final_state),
-                   saved = unwritten(DType::f32, {saved_states_size(plan, in)});
+      const Tensor output = unwritten(dtype, {2, query_heads, 1100, 64}),
+                   state = wanted == State::in_place ? Tensor::copy_of(data.inputs.initial_state.view)
+                                                     : unwritten_like(data.d_final_state),
+                   saved = unwritten(c.wide_dtype(), {saved_states_size(plan, in)});
       RecurrenceOutputs outputs{.output = output, .saved_states = saved};
-      if (wants_state) outputs.final_state = state;
+      if (wanted == State::in_place) in.initial_state = state;
+      if (wanted != State::none) outputs.final_state = state;
       UnwrittenWorkspace workspace(workspace_bytes(plan, threads_of(nullptr)));
       recur(plan, in, outputs, {.workspace = workspace.bytes()});
       std::vector<Tensor> all{output, saved};
-      if (wants_state) all.push_back(state);
+      if (wanted != State::none) all.push_back(state);
       return all;
     };
-    for (const bool wants_state : {true, false})
-      expect_same_bits(run(false, wants_state), run(true, wants_state));
+    for (const State wanted : {State::none, State::of_its_own, State::in_place})
+      expect_same_bits(run(false, wanted), run(true, wanted));
   }
 }
 

@@ -25,15 +25,22 @@ std::vector<HeadRow> decoder_heads(std::string_view token_labels) {
           {FamilyHead::answer, {}, {{"head.output", "qa_outputs"}}}};
 }
 
-std::vector<Field> llama_sizes() {
+std::vector<Field> gpt_fields() {
   return {{"vocab_size", SizeField{&C::vocabulary, most_vocabulary}},
-          {"hidden_size", SizeField{&C::dim, most_dim}},
-          {"intermediate_size", SizeField{&C::feed_forward, most_dim}},
-          {"num_hidden_layers", SizeField{&C::layers, most_layers}},
-          {"num_attention_heads", SizeField{&C::heads, most_dim}},
-          {"num_key_value_heads", SizeField{&C::kv_heads, most_dim}},
-          {"max_position_embeddings", SizeField{&C::positions, most_positions}},
+          {"n_embd", SizeField{&C::dim, most_dim}},
+          {"n_inner", SizeField{&C::feed_forward, most_dim}},
+          {"n_layer", SizeField{&C::layers, most_layers}},
+          {"n_head", SizeField{&C::heads, most_dim}},
+          {"n_positions", SizeField{&C::positions, most_positions}},
+          {"n_ctx", NoEffect{}},
+          {"activation_function", ActivationField{&C::activation}},
+          {"layer_norm_epsilon", NumberField{&C::norm_epsilon}},
           {"tie_word_embeddings", FlagField{&C::tied}}};
+}
+
+std::vector<Field> llama_sizes() {
+  return joined(size_fields(), {{"intermediate_size", SizeField{&C::feed_forward, most_dim}},
+                                {"num_key_value_heads", SizeField{&C::kv_heads, most_dim}}});
 }
 
 std::vector<Field> llama_fields() {

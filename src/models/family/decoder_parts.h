@@ -17,6 +17,9 @@ std::vector<ClassRow> decoder_classes_with_answers(const std::string& name,
 /// Labels of a sequence come from its last row.
 std::vector<HeadRow> decoder_heads(std::string_view token_labels = "score");
 
+/// GPT-2's keys, which some later decoders have too.
+std::vector<Field> gpt_fields();
+
 // -- of Llama and its descendants
 
 /// The values of absent keys are those of the class.

@@ -63,16 +63,10 @@ C bert_defaults() {
 }
 
 std::vector<Field> bert_fields() {
-  return {{"vocab_size", SizeField{&C::vocabulary, most_vocabulary}},
-          {"hidden_size", SizeField{&C::dim, most_dim}},
-          {"intermediate_size", SizeField{&C::feed_forward, most_dim}},
-          {"num_hidden_layers", SizeField{&C::layers, most_layers}},
-          {"num_attention_heads", SizeField{&C::heads, most_dim}},
-          {"max_position_embeddings", SizeField{&C::positions, most_positions}},
-          {"layer_norm_eps", NumberField{&C::norm_epsilon}},
-          {"hidden_act", ActivationField{&C::activation}},
-          {"position_embedding_type", FixedField{"\"absolute\""}},
-          {"tie_word_embeddings", FlagField{&C::tied}}};
+  return joined(size_fields(), {{"intermediate_size", SizeField{&C::feed_forward, most_dim}},
+                                {"layer_norm_eps", NumberField{&C::norm_epsilon}},
+                                {"hidden_act", ActivationField{&C::activation}},
+                                {"position_embedding_type", FixedField{"\"absolute\""}}});
 }
 
 const Field token_types{"type_vocab_size", SizeField{&C::token_types, most_dim}};
@@ -351,27 +345,23 @@ Family modernbert() {
   defaults.eos_ids = {50282};
   return {.defaults = defaults,
           .classes = classes_of("ModernBert"),
-          .fields = {{"vocab_size", SizeField{&C::vocabulary, most_vocabulary}},
-                     {"hidden_size", SizeField{&C::dim, most_dim}},
-                     {"intermediate_size", SizeField{&C::feed_forward, most_dim}},
-                     {"num_hidden_layers", SizeField{&C::layers, most_layers}},
-                     {"num_attention_heads", SizeField{&C::heads, most_dim}},
-                     {"max_position_embeddings", SizeField{&C::positions, most_positions}},
-                     {"hidden_activation", ActivationField{&C::activation}},
-                     {"norm_eps", NumberField{&C::norm_epsilon}},
-                     {"norm_bias", FlagField{&C::norm_bias}},
-                     {"attention_bias", read_attention_bias},
-                     {"mlp_bias", FlagField{&C::mlp_bias}},
-                     {"classifier_bias", read_modernbert_head},
-                     {"local_attention", read_local_attention},
-                     {"rope_parameters", read_rope_by_layer},
-                     {"tie_word_embeddings", FlagField{&C::tied}},
-                     // BERT's keys, which this family writes and does not read, and ways to compute the same.
-                     {"layer_norm_eps", NoEffect{}},
-                     {"position_embedding_type", NoEffect{}},
-                     {"deterministic_flash_attn", NoEffect{}},
-                     {"reference_compile", NoEffect{}},
-                     {"repad_logits_with_grad", NoEffect{}}},
+          .fields = joined(
+              size_fields(),
+              {{"intermediate_size", SizeField{&C::feed_forward, most_dim}},
+               {"hidden_activation", ActivationField{&C::activation}},
+               {"norm_eps", NumberField{&C::norm_epsilon}},
+               {"norm_bias", FlagField{&C::norm_bias}},
+               {"attention_bias", read_attention_bias},
+               {"mlp_bias", FlagField{&C::mlp_bias}},
+               {"classifier_bias", read_modernbert_head},
+               {"local_attention", read_local_attention},
+               {"rope_parameters", read_rope_by_layer},
+               // BERT's keys, which this family writes and does not read, and ways to compute the same.
+               {"layer_norm_eps", NoEffect{}},
+               {"position_embedding_type", NoEffect{}},
+               {"deterministic_flash_attn", NoEffect{}},
+               {"reference_compile", NoEffect{}},
+               {"repad_logits_with_grad", NoEffect{}}}),
           .tensors = {{"embed_tokens", "model.embeddings.tok_embeddings"},
                       {"encoder.layernorm_embedding", "model.embeddings.norm"},
                       {"encoder.layers.*.self_attn.q_proj", "model.layers.*.attn.Wqkv"},

@@ -8,6 +8,16 @@ namespace fovea::models {
 
 using nlohmann::json;
 
+std::vector<Field> size_fields() {
+  using C = FamilyConfig;
+  return {{"vocab_size", SizeField{&C::vocabulary, most_vocabulary}},
+          {"hidden_size", SizeField{&C::dim, most_dim}},
+          {"num_hidden_layers", SizeField{&C::layers, most_layers}},
+          {"num_attention_heads", SizeField{&C::heads, most_dim}},
+          {"max_position_embeddings", SizeField{&C::positions, most_positions}},
+          {"tie_word_embeddings", FlagField{&C::tied}}};
+}
+
 bool attends(const FamilyConfig& config) {
   return config.sees.empty() || std::any_of(config.sees.begin(), config.sees.end(),
                                             [](LayerSees s) { return s != LayerSees::state; });

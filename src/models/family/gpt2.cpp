@@ -30,77 +30,72 @@ C gpt_defaults(const char* type, std::int64_t vocabulary, std::int64_t dim, std:
   return defaults;
 }
 
-Family gpt2() {
-  C defaults = gpt_defaults("gpt2", 50257, 768, 12, 12);
+C gpt2_defaults(const char* type) {
+  C defaults = gpt_defaults(type, 50257, 768, 12, 12);
   defaults.positions = 1024;
   defaults.activation = Activation::gelu_tanh;
   defaults.query_bias = true;
-  return {
-      .defaults = defaults,
-      .classes = {{"GPT2LMHeadModel", FamilyHead::language},
-                  {"GPT2Model"},
-                  {"GPT2ForSequenceClassification", FamilyHead::sequence_labels},
-                  {"GPT2ForTokenClassification", FamilyHead::token_labels},
-                  {"GPT2ForQuestionAnswering", FamilyHead::answer}},
-      .fields = {{"vocab_size", SizeField{&C::vocabulary, most_vocabulary}},
-                 {"n_embd", SizeField{&C::dim, most_dim}},
-                 {"n_inner", SizeField{&C::feed_forward, most_dim}},
-                 {"n_layer", SizeField{&C::layers, most_layers}},
-                 {"n_head", SizeField{&C::heads, most_dim}},
-                 {"n_positions", SizeField{&C::positions, most_positions}},
-                 {"n_ctx", NoEffect{}},
-                 {"activation_function", ActivationField{&C::activation}},
-                 {"layer_norm_epsilon", NumberField{&C::norm_epsilon}},
-                 {"scale_attn_weights", FlagField{&C::scale_scores}},
-                 {"scale_attn_by_inverse_layer_idx", FlagField{&C::scale_by_layer}},
-                 // The same numbers, in another order of operations.
-                 {"reorder_and_upcast_attn", NoEffect{}},
-                 {"tie_word_embeddings", FlagField{&C::tied}}},
-      .tensors = {{"model.embed_tokens", "transformer.wte"},
-                  {"model.embed_positions", "transformer.wpe"},
-                  {"model.layers.*.self_attn.q_proj", "transformer.h.*.attn.c_attn", Layout::transposed},
-                  {"model.layers.*.self_attn.k_proj", "transformer.h.*.attn.c_attn", Layout::transposed},
-                  {"model.layers.*.self_attn.v_proj", "transformer.h.*.attn.c_attn", Layout::transposed},
-                  {"model.layers.*.self_attn.out_proj", "transformer.h.*.attn.c_proj", Layout::transposed},
-                  {"model.layers.*.self_attn_layer_norm", "transformer.h.*.ln_1"},
-                  {"model.layers.*.final_layer_norm", "transformer.h.*.ln_2"},
-                  {"model.layers.*.fc1", "transformer.h.*.mlp.c_fc", Layout::transposed},
-                  {"model.layers.*.fc2", "transformer.h.*.mlp.c_proj", Layout::transposed},
-                  {"model.layer_norm", "transformer.ln_f"},
-                  {"lm_head", "lm_head"}},
-      .heads = decoder_heads("classifier"),
-      .prefix = "transformer.",
-      .copies = {"*.attn.bias", "*.attn.masked_bias"}};  // triangles of the causal mask
+  return defaults;
+}
+
+// `of_matrices`: how those of the blocks are stored.
+std::vector<TensorRule> gpt2_tensors(Layout of_matrices) {
+  return {{"model.embed_tokens", "transformer.wte"},
+          {"model.embed_positions", "transformer.wpe"},
+          {"model.layers.*.self_attn.q_proj", "transformer.h.*.attn.c_attn", of_matrices},
+          {"model.layers.*.self_attn.k_proj", "transformer.h.*.attn.c_attn", of_matrices},
+          {"model.layers.*.self_attn.v_proj", "transformer.h.*.attn.c_attn", of_matrices},
+          {"model.layers.*.self_attn.out_proj", "transformer.h.*.attn.c_proj", of_matrices},
+          {"model.layers.*.self_attn_layer_norm", "transformer.h.*.ln_1"},
+          {"model.layers.*.final_layer_norm", "transformer.h.*.ln_2"},
+          {"model.layers.*.fc1", "transformer.h.*.mlp.c_fc", of_matrices},
+          {"model.layers.*.fc2", "transformer.h.*.mlp.c_proj", of_matrices},
+          {"model.layer_norm", "transformer.ln_f"},
+          {"lm_head", "lm_head"}};
+}
+
+Family gpt2() {
+  return {.defaults = gpt2_defaults("gpt2"),
+          .classes = {{"GPT2LMHeadModel", FamilyHead::language},
+                      {"GPT2Model"},
+                      {"GPT2ForSequenceClassification", FamilyHead::sequence_labels},
+                      {"GPT2ForTokenClassification", FamilyHead::token_labels},
+                      {"GPT2ForQuestionAnswering", FamilyHead::answer}},
+          .fields = joined(gpt_fields(), {{"scale_attn_weights", FlagField{&C::scale_scores}},
+                                          {"scale_attn_by_inverse_layer_idx", FlagField{&C::scale_by_layer}},
+                                          // The same numbers, in another order of operations.
+                                          {"reorder_and_upcast_attn", NoEffect{}}}),
+          .tensors = gpt2_tensors(Layout::transposed),
+          .heads = decoder_heads("classifier"),
+          .prefix = "transformer.",
+          .copies = {"*.attn.bias", "*.attn.masked_bias"}};  // triangles of the causal mask
 }
 
 // One head of keys and values, whose rows stand behind those of the queries. Without multi_query the rows
 // have another order.
 Family gpt_bigcode() {
-  Family family = gpt2();
-  family.defaults.model_type = "gpt_bigcode";
-  family.defaults.kv_heads = 1;
-  family.classes = {{"GPTBigCodeForCausalLM", FamilyHead::language},
-                    {"GPTBigCodeModel"},
-                    {"GPTBigCodeForSequenceClassification", FamilyHead::sequence_labels},
-                    {"GPTBigCodeForTokenClassification", FamilyHead::token_labels}};
-  std::erase_if(family.fields, [](const Field& field) {
-    return field.key == "scale_attn_by_inverse_layer_idx" || field.key == "reorder_and_upcast_attn";
-  });
-  family.fields = joined(family.fields, {{"multi_query", FixedField{"true"}},
-                                         {"num_key_value_heads", FixedField{"1"}},
-                                         // Numbers are f32 here.
-                                         {"attention_softmax_in_fp32", NoEffect{}},
-                                         {"scale_attention_softmax_in_fp32", NoEffect{}},
-                                         // Of the published files, which no release reads.
-                                         {"attention_type", NoEffect{}},
-                                         {"inference_runner", NoEffect{}},
-                                         {"max_batch_size", NoEffect{}},
-                                         {"max_sequence_length", NoEffect{}},
-                                         {"pad_key_length", NoEffect{}},
-                                         {"pre_allocate_kv_cache", NoEffect{}},
-                                         {"validate_runner_input", NoEffect{}}});
-  for (TensorRule& rule : family.tensors) rule.layout = Layout::same;
-  return family;
+  C defaults = gpt2_defaults("gpt_bigcode");
+  defaults.kv_heads = 1;
+  return {.defaults = defaults,
+          .classes = decoder_classes("GPTBigCode"),
+          .fields = joined(gpt_fields(), {{"scale_attn_weights", FlagField{&C::scale_scores}},
+                                          {"multi_query", FixedField{"true"}},
+                                          {"num_key_value_heads", FixedField{"1"}},
+                                          // Numbers are f32 here.
+                                          {"attention_softmax_in_fp32", NoEffect{}},
+                                          {"scale_attention_softmax_in_fp32", NoEffect{}},
+                                          // Of the published files, which no release reads.
+                                          {"attention_type", NoEffect{}},
+                                          {"inference_runner", NoEffect{}},
+                                          {"max_batch_size", NoEffect{}},
+                                          {"max_sequence_length", NoEffect{}},
+                                          {"pad_key_length", NoEffect{}},
+                                          {"pre_allocate_kv_cache", NoEffect{}},
+                                          {"validate_runner_input", NoEffect{}}}),
+          .tensors = gpt2_tensors(Layout::same),
+          .heads = decoder_heads("classifier"),
+          .prefix = "transformer.",
+          .copies = {"*.attn.bias", "*.attn.masked_bias"}};
 }
 
 void read_projected_embedding(ConfigReader& reader, C& config) {
@@ -120,19 +115,13 @@ Family opt() {
                       {"OPTModel"},
                       {"OPTForSequenceClassification", FamilyHead::sequence_labels},
                       {"OPTForQuestionAnswering", FamilyHead::answer}},
-          .fields = {{"vocab_size", SizeField{&C::vocabulary, most_vocabulary}},
-                     {"hidden_size", SizeField{&C::dim, most_dim}},
-                     {"ffn_dim", SizeField{&C::feed_forward, most_dim}},
-                     {"num_hidden_layers", SizeField{&C::layers, most_layers}},
-                     {"num_attention_heads", SizeField{&C::heads, most_dim}},
-                     {"max_position_embeddings", SizeField{&C::positions, most_positions}},
-                     {"activation_function", ActivationField{&C::activation}},
-                     {"word_embed_proj_dim", read_projected_embedding},
-                     {"do_layer_norm_before", FixedField{"true"}},
-                     {"_remove_final_layer_norm", FixedField{"false"}},
-                     {"layer_norm_elementwise_affine", FixedField{"true"}},
-                     {"enable_bias", FixedField{"true"}},
-                     {"tie_word_embeddings", FlagField{&C::tied}}},
+          .fields = joined(size_fields(), {{"ffn_dim", SizeField{&C::feed_forward, most_dim}},
+                                           {"activation_function", ActivationField{&C::activation}},
+                                           {"word_embed_proj_dim", read_projected_embedding},
+                                           {"do_layer_norm_before", FixedField{"true"}},
+                                           {"_remove_final_layer_norm", FixedField{"false"}},
+                                           {"layer_norm_elementwise_affine", FixedField{"true"}},
+                                           {"enable_bias", FixedField{"true"}}}),
           .tensors = {{"model.embed_tokens", "model.decoder.embed_tokens"},
                       {"model.embed_positions", "model.decoder.embed_positions"},
                       {"model.layers.*.self_attn.q_proj", "model.decoder.layers.*.self_attn.q_proj"},

@@ -163,6 +163,8 @@ std::vector<T> joined(std::vector<T> first, const std::vector<T>& second) {
 inline constexpr std::int64_t most_vocabulary = 10'000'000, most_dim = 65'536, most_layers = 1'000,
                               most_positions = std::int64_t{1} << 30;
 
+/// The sizes of a stack under the names that most families have for them, and whether embeddings are tied.
+std::vector<Field> size_fields();
 /// rope_parameters, or the older rope_theta and rope_scaling.
 void read_rope(ConfigReader& reader, FamilyConfig& config);
 /// The same with GPT-NeoX's older keys, rotary_pct and rotary_emb_base.

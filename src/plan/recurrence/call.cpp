@@ -17,7 +17,16 @@ constexpr const char* recur_name = "recur";
 // pass that takes its outputs back. `fovea bench recurrence --only elu --dims 64` on two threads of a Zen 3,
 // three turns: 9.2 to 12.8 ms with copies of a whole call, 8.3 to 9.8 with these, 10.9 to 12.3 with 1 MiB,
 // whose passes are too short for two threads.
-constexpr std::int64_t bytes_of_copies = std::int64_t{4} << 20;
+constexpr std::size_t bytes_of_copies = std::size_t{4} << 20;
+
+// The problem of a call with copies of these rows, and their memory.
+template <class T>
+kernels::RecurrenceProblem<T> count_copies(const RecurrencePlan::Impl& plan, const RecurrenceSizes& sizes,
+                                           const TokenRows& rows, Carver& counting) {
+  if (copies_values(plan))
+    take_operand<T>(sizes, rows, plan.shape.num_output_heads(), plan.columns(), counting);
+  return prepare_recurrence<T>(plan, {}, sizes, rows, {}, counting, nullptr);
+}
 
 // The tokens that copies are made of at a time: all of them, or as many as fit, at multiples of the kernel's
 // chunk, so that results have the same bits. Only where rows of all entries are tokens of the same numbers,
@@ -27,14 +36,14 @@ std::int64_t tokens_at_once(const RecurrencePlan::Impl& plan, const RecurrenceSi
   const std::int64_t chunk = plan.candidate->chunk;
   const bool copies = copies_keys(plan) || copies_values(plan);
   if (!copies || chunk == 1 || !lists.starts.empty() || !lists.present.empty()) return sizes.len;
-  const RecurrenceShape& s = plan.shape;
-  const std::int64_t of_keys = (s.num_query_heads + s.num_key_heads) * s.key_dim,
-                     of_values = (s.num_heads + s.num_output_heads()) * plan.columns();
-  const std::int64_t bytes_of_token =
-      sizes.entries * (of_keys + of_values) * static_cast<std::int64_t>(size_of(plan.compute_dtype()));
   const std::int64_t multiple = 4 * chunk;
-  const std::int64_t fitting = bytes_of_copies / std::max<std::int64_t>(bytes_of_token, 1);
-  return std::min(sizes.len, std::max(fitting / multiple, std::int64_t{1}) * multiple);
+  const std::size_t bytes = with_wide_type(plan.dtype, [&](auto t) {
+    Carver counting;
+    count_copies<decltype(t)>(plan, sizes, {0, multiple}, counting);
+    return counting.used();
+  });
+  const auto fitting = static_cast<std::int64_t>(bytes_of_copies / std::max(bytes, std::size_t{1}));
+  return std::min(sizes.len, std::max(fitting, std::int64_t{1}) * multiple);
 }
 
 std::int64_t elements_of_states(const RecurrencePlan::Impl& plan, const RecurrenceSizes& sizes) {
@@ -50,10 +59,7 @@ std::size_t forward_bytes(const RecurrencePlan::Impl& plan, const RecurrenceSize
   // The states between pieces. Counted without pieces too, so that a plan's workspace is enough for all
   // calls.
   if (copies_keys(plan) || copies_values(plan)) counting.take<T>(elements_of_states(plan, sizes));
-  const TokenRows rows{0, tokens};
-  const auto problem = prepare_recurrence<T>(plan, {}, sizes, rows, {}, counting, nullptr);
-  if (copies_values(plan))
-    take_operand<T>(sizes, rows, plan.shape.num_output_heads(), plan.columns(), counting);
+  const auto problem = count_copies<T>(plan, sizes, {0, tokens}, counting);
   return counting.used() + 128 + plan.candidate->code<T>().forward_bytes(problem, threads);
 }
 
