@@ -13,10 +13,9 @@ using kernels::TokenSequence;
 
 constexpr const char* recur_name = "recur";
 
-// Copies of this size stay in the third-level cache between the pass that makes them, the kernel, and the
-// pass that takes its outputs back. `fovea bench recurrence --only elu --dims 64` on two threads of a Zen 3,
-// three turns: 9.2 to 12.8 ms with copies of a whole call, 8.3 to 9.8 with these, 10.9 to 12.3 with 1 MiB,
-// whose passes are too short for two threads.
+// The memory that copies may take in a plain call. With copies of a whole call it grew with the tokens, to a
+// GiB for 65,536 tokens of 16 heads of 64. `fovea bench recurrence --only elu` takes as long with both,
+// within the noise of two threads of a Zen 3.
 constexpr std::size_t bytes_of_copies = std::size_t{4} << 20;
 
 // The problem of a call with copies of these rows, and their memory.
