@@ -24,7 +24,7 @@ namespace HWY_NAMESPACE {
 template <class T>
 void SplitStored(const Problem<T>& p, const ForwardOutputs<T>& out, Executor& executor, std::byte* memory) {
   if constexpr (sizeof(T) == 4) {
-    const auto as = [](const Operand<const uint16_t*>& x, auto stored) {
+    const auto as = [](const auto& x, auto stored) {
       using S = decltype(stored);
       return Operand<const S*>{reinterpret_cast<const S*>(x.data), x.batch_stride, x.head_stride,
                                x.row_stride};
@@ -36,6 +36,8 @@ void SplitStored(const Problem<T>& p, const ForwardOutputs<T>& out, Executor& ex
     if (p.stored_key.data || (cached && p.stored_dtype == DType::f16))
       return SplitForward(p, out, as(p.stored_key, hwy::float16_t()), as(p.stored_value, hwy::float16_t()),
                           executor, memory);
+    if (p.operand_dtype == DType::bf16)
+      return SplitForward(p, out, as(p.key, F32FromBf16()), as(p.value, F32FromBf16()), executor, memory);
   }
   SplitForward(p, out, p.key, p.value, executor, memory);
 }

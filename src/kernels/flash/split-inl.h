@@ -39,14 +39,17 @@ template <class T, class S>
 HWY_INLINE void LoadQuery(S, const T* from, int64_t dim, int64_t padded, T* to) {
   Copy(from, dim, to);
   Fill(T{0}, padded - dim, to + dim);
+  Ravel<S>(padded, to);
 }
 template <class T, class S>
-HWY_INLINE void Unravel(S, int64_t, T*) {}
+HWY_INLINE void Unravel(S, int64_t width, T* gathered) {
+  Unravel<S>(width, gathered);
+}
 
 /// The elements from row to row of gathered values: whole pairs of vectors.
 template <class T>
 HWY_INLINE int64_t SplitWidth(const Problem<T>& p) {
-  return 2 * Padded<T>((p.value_dim + 1) / 2);
+  return PaddedPairs<T>(p.value_dim);
 }
 
 /// The rows that share a key: the queries of all heads of a group, head by head.
@@ -70,7 +73,7 @@ HWY_INLINE SplitScratch<T> TakeSplitScratch(const Problem<T>& p, int64_t rows, i
                                             Carve& carve) {
   const int64_t stride = TileStride<T>(key_len);
   return {stride,
-          carve.Take<T>(rows * Padded<T>(p.score_dim)),
+          carve.Take<T>(rows * PaddedPairs<T>(p.score_dim)),
           carve.Take<T>(rows * stride),
           carve.Take<T>(rows * SplitWidth(p)),
           carve.Take<T>(stride),
@@ -94,7 +97,7 @@ struct SplitMember {
 template <class T, class S>
 HWY_INLINE void ProductsOfPiece(const Problem<T>& p, const HeadRows<S>& keys, const Piece& piece,
                                 int64_t first, int64_t rows, const SplitScratch<T>& scratch) {
-  const int64_t padded = Padded<T>(p.score_dim), stride = scratch.stride;
+  const int64_t padded = PaddedPairs<T>(p.score_dim), stride = scratch.stride;
   keys.ForStretches(
       piece.begin, piece.end, [&](int64_t begin, int64_t end, const StoredRows<S>& from) HWY_ATTR {
         ForRowGroups(rows, [&]<int kRows>(int64_t r) {
@@ -111,7 +114,7 @@ HWY_INLINE void PieceScores(const SplitMember<T, S>& m, int64_t heads, int64_t f
                             const BlockSchedule& schedule, const Piece& piece,
                             const SplitScratch<T>& scratch) {
   const Problem<T>& p = *m.problem;
-  const int64_t padded = Padded<T>(p.score_dim), n = piece.end - piece.begin, rows = heads * m.at.rows,
+  const int64_t padded = PaddedPairs<T>(p.score_dim), n = piece.end - piece.begin, rows = heads * m.at.rows,
                 stride = scratch.stride;
   if (piece.full) ProductsOfPiece(p, m.keys, piece, first, rows, scratch);
   for (int64_t r = 0; r < rows; ++r) {
@@ -181,7 +184,7 @@ HWY_NOINLINE void SplitBlock(const SplitMember<T, S>* members, int64_t count, in
                              int64_t key_begin, int64_t shared_end, const int64_t* ends,
                              const SplitScratch<T>& scratch) {
   const Problem<T>& p = *members[0].problem;
-  const int64_t padded = Padded<T>(p.score_dim), width = SplitWidth(p);
+  const int64_t padded = PaddedPairs<T>(p.score_dim), width = SplitWidth(p);
   int64_t all = 0;
   for (int64_t m = 0; m < count; ++m) {
     const BlockAt<T>& at = members[m].at;

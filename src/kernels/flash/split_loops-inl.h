@@ -20,9 +20,18 @@ namespace HWY_NAMESPACE {
 /// AVX-512 and Arm; 8 accumulators fit the 16 registers of the others.
 constexpr int kSums = HWY_TARGET <= HWY_AVX3 || HWY_ARCH_ARM ? 16 : 8;
 
+/// Keeps GCC from loading a vector once for each of its uses: 10 loads for 8 multiply-adds, where a Zen 3 has
+/// time for 8.
+template <class V>
+HWY_INLINE void KeepLoaded([[maybe_unused]] V& v) {
+#if HWY_TARGET == HWY_AVX2
+  asm("" : "+x"(v.raw));
+#endif
+}
+
 /// scores[r · score_stride + j] = ⟨query r, key j⟩ for kRows queries and keys [0, count). Queries are rows of
-/// `padded` elements, with zeros behind `dim`. kSums sums stay in registers: kRows queries by kSums / kRows
-/// keys, so each vector of a key is loaded once for kRows queries.
+/// `padded` elements in the order of LoadTwo, with zeros behind `dim`. kSums sums stay in registers: kRows
+/// queries by kSums / kRows keys, so each vector of a key is loaded once for kRows queries.
 template <int kRows, class T, class S>
 HWY_INLINE void StoredScores(const T* queries, int64_t padded, const StoredRows<S>& keys, int64_t dim,
                              int64_t count, bool fetch, T* scores, int64_t score_stride) {
@@ -43,24 +52,31 @@ HWY_INLINE void StoredScores(const T* queries, int64_t padded, const StoredRows<
     // four sums of one wait for each other, and each vector of a query is loaded once.
     constexpr int kTogether = kKeys == 2 ? 2 : 1;
     int64_t i = 0;
+    const auto multiply = [&](int first, V(&key)[kTogether], int64_t from) HWY_ATTR {
+      FOVEA_UNROLL for (int r = 0; r < kRows; ++r) {
+        V query = hn::LoadU(d, queries + r * padded + from);
+        KeepLoaded(query);
+        FOVEA_UNROLL for (int k = 0; k < kTogether; ++k) sums[r * kKeys + first + k] =
+            hn::MulAdd(query, key[k], sums[r * kKeys + first + k]);
+      }
+    };
     FOVEA_UNROLL for (int first = 0; first < kKeys; first += kTogether) {
       for (int k = 0; k < kTogether; ++k) ahead.Next(dim);
-      for (i = 0; i + lanes <= dim; i += lanes) {
-        V key[kTogether];
-        FOVEA_UNROLL for (int k = 0; k < kTogether; ++k) key[k] = LoadWide(d, rows[first + k] + i);
-        FOVEA_UNROLL for (int r = 0; r < kRows; ++r) {
-          const V query = hn::LoadU(d, queries + r * padded + i);
-          FOVEA_UNROLL for (int k = 0; k < kTogether; ++k) sums[r * kKeys + first + k] =
-              hn::MulAdd(query, key[k], sums[r * kKeys + first + k]);
-        }
+      V key[kTogether], more[kTogether];
+      for (i = 0; i + 2 * lanes <= dim; i += 2 * lanes) {
+        FOVEA_UNROLL for (int k = 0; k < kTogether; ++k) LoadTwo(d, rows[first + k] + i, key[k], more[k]);
+        multiply(first, key, i);
+        multiply(first, more, i + lanes);
       }
     }
     // Unrolled as well: the sums would otherwise lie in memory, which took half the time of rows of 24.
     if (i < dim) {
-      FOVEA_UNROLL for (int k = 0; k < kKeys; ++k) {
-        const V key = LoadWideN(d, rows[k] + i, dim - i);
-        FOVEA_UNROLL for (int r = 0; r < kRows; ++r) sums[r * kKeys + k] =
-            hn::MulAdd(hn::LoadU(d, queries + r * padded + i), key, sums[r * kKeys + k]);
+      FOVEA_UNROLL for (int first = 0; first < kKeys; first += kTogether) {
+        V key[kTogether], more[kTogether];
+        FOVEA_UNROLL for (int k = 0; k < kTogether; ++k)
+            LoadTwoN(d, rows[first + k] + i, dim - i, key[k], more[k]);
+        multiply(first, key, i);
+        if (kEvenThenOdd<S> || dim - i > lanes) multiply(first, more, i + lanes);
       }
     }
     alignas(64) T folded[kSums > kLanes ? kSums : kLanes];
@@ -77,74 +93,109 @@ HWY_INLINE void StoredScores(const T* queries, int64_t padded, const StoredRows<
   }
 }
 
-/// gathered += weight · value, for one query and one value.
-template <class T, class S>
-HWY_INLINE void AddStored(T weight, const S* value, int64_t dim, T* gathered) {
+/// Whether the weights of all of `count` values differ from 0, for kRows rows.
+template <int kRows, class T>
+HWY_INLINE bool AllWeigh(const T* weights, int64_t weight_stride, int64_t count) {
   const hn::ScalableTag<T> d;
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
-  const auto factor = hn::Set(d, weight);
-  int64_t i = 0;
-  for (; i + lanes <= dim; i += lanes)
-    hn::StoreU(hn::MulAdd(factor, LoadWide(d, value + i), hn::LoadU(d, gathered + i)), d, gathered + i);
-  if (i < dim)
-    hn::StoreU(hn::MulAdd(factor, LoadWideN(d, value + i, dim - i), hn::LoadU(d, gathered + i)), d,
-               gathered + i);
+  for (int r = 0; r < kRows; ++r) {
+    const T* w = weights + r * weight_stride;
+    int64_t k = 0;
+    for (; k + lanes <= count; k += lanes) {
+      if (!hn::AllFalse(d, hn::Eq(hn::LoadU(d, w + k), hn::Zero(d)))) return false;
+    }
+    for (; k < count; ++k) {
+      if (w[k] == T{0}) return false;
+    }
+  }
+  return true;
 }
 
-/// The rows whose weights of four values stay in registers: of 16 registers they would take all for four
-/// rows.
-template <int kRows>
-inline constexpr int kWeightRows = kSums == 8 && kRows > 2 ? (kRows % 2 == 0 ? 2 : 1) : kRows;
+/// gathered[r] += Σ_k weights[r · weight_stride + k] · value k, for kRows rows, `count` values, and the
+/// `elements` first elements of each: kPairs pairs of vectors, or fewer if kPairs is 1.
+template <int kRows, int kPairs, class T, class S>
+HWY_INLINE void AddColumns(const T* weights, int64_t weight_stride, const S* value, int64_t stride,
+                           int64_t count, int64_t elements, T* gathered, int64_t padded) {
+  const hn::ScalableTag<T> d;
+  using V = hn::Vec<decltype(d)>;
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+  V sums[kRows][2 * kPairs];
+  FOVEA_UNROLL for (int r = 0; r < kRows; ++r) {
+    FOVEA_UNROLL for (int c = 0; c < 2 * kPairs; ++c) sums[r][c] =
+        hn::LoadU(d, gathered + r * padded + c * lanes);
+  }
+  const bool whole = elements == 2 * kPairs * lanes;
+  for (int64_t k = 0; k < count; ++k, value += stride) {
+    V columns[2 * kPairs];
+    if (kPairs > 1 || whole) {
+      FOVEA_UNROLL for (int c = 0; c < kPairs; ++c)
+          LoadTwo(d, value + 2 * c * lanes, columns[2 * c], columns[2 * c + 1]);
+    } else {
+      LoadTwoN(d, value, elements, columns[0], columns[1]);
+    }
+    FOVEA_UNROLL for (int r = 0; r < kRows; ++r) {
+      const V weight = hn::Set(d, weights[r * weight_stride + k]);
+      FOVEA_UNROLL for (int c = 0; c < 2 * kPairs; ++c) sums[r][c] =
+          hn::MulAdd(weight, columns[c], sums[r][c]);
+    }
+  }
+  FOVEA_UNROLL for (int r = 0; r < kRows; ++r) {
+    FOVEA_UNROLL for (int c = 0; c < 2 * kPairs; ++c)
+        hn::StoreU(sums[r][c], d, gathered + r * padded + c * lanes);
+  }
+}
 
-/// gathered[r] += Σ_j weights[r · weight_stride + j] · value j for kRows rows of `padded` elements. Four
-/// values are taken at a time, and their weights stay in registers for kWeightRows rows at a time. Each
-/// vector of `gathered` is loaded and stored once for four values. A weight of 0 reads nothing: its key may
-/// be hidden, and its value NaN.
+/// The same for all `dim` elements. Calls after_each() behind each part of them.
+template <int kRows, class T, class S, class F>
+HWY_INLINE void AddWeighted(const T* weights, int64_t weight_stride, const S* value, int64_t stride,
+                            int64_t count, int64_t dim, T* gathered, int64_t padded, F&& after_each) {
+  constexpr int kPairs = HWY_MAX(kSums / kRows / 2, 1);
+  const int64_t pair = 2 * static_cast<int64_t>(hn::Lanes(hn::ScalableTag<T>()));
+  int64_t i = 0;
+  for (; i + kPairs * pair <= dim; i += kPairs * pair, after_each())
+    AddColumns<kRows, kPairs>(weights, weight_stride, value + i, stride, count, kPairs * pair, gathered + i,
+                              padded);
+  for (; i < dim; i += pair, after_each())
+    AddColumns<kRows, 1>(weights, weight_stride, value + i, stride, count, HWY_MIN(pair, dim - i),
+                         gathered + i, padded);
+}
+
+/// How many values are added while their sums stay in registers. With four at a time, loading and storing the
+/// sums of four rows took a third of the time of AVX2. More than 8 were slower on a Zen 4, where bf16's dot
+/// products read long caches (docs/performance.md).
+constexpr int64_t kMostTogether = kSums == 8 ? 16 : 8;
+
+/// gathered[r] += Σ_j weights[r · weight_stride + j] · value j for kRows rows of `padded` elements in the
+/// order of LoadTwo. A weight of 0 reads nothing: its key may be hidden, and its value NaN.
 template <int kRows, class T, class S>
 HWY_INLINE void AddStoredRows(const T* weights, int64_t weight_stride, const StoredRows<S>& values,
                               int64_t dim, int64_t count, bool fetch, T* gathered, int64_t padded) {
-  const hn::ScalableTag<T> d;
-  using V = hn::Vec<decltype(d)>;
-  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d)), whole = dim / lanes * lanes;
   RowsToFetch<S> ahead(values, dim, fetch);
-  for (int64_t j = 0; j < count; j += 4) {
-    for (int64_t k = 0; k < 4; ++k) ahead.Next(dim);
-    bool all = j + 4 <= count;
-    for (int r = 0; r < kRows && all; ++r) {
-      const T* w = weights + r * weight_stride + j;
-      all = w[0] != T{0} && w[1] != T{0} && w[2] != T{0} && w[3] != T{0};
-    }
+  for (int64_t j = 0, n; j < count; j += n) {
+    n = HWY_MIN(kMostTogether, count - j);
+    bool all = AllWeigh<kRows>(weights + j, weight_stride, n);
     if (!all) {
-      for (int64_t k = j; k < j + 4 && k < count; ++k) {
+      n = HWY_MIN(4, n);
+      all = AllWeigh<kRows>(weights + j, weight_stride, n);
+    }
+    int64_t to_fetch = n;
+    // Two rows at a time: 16 rows are 64 lines, more than can be on their way at once.
+    const auto fetch_two = [&] {
+      for (int k = 0; k < 2 && to_fetch > 0; ++k, --to_fetch) ahead.Next(dim);
+    };
+    if (all) {
+      AddWeighted<kRows>(weights + j, weight_stride, values.at(j), values.stride, n, dim, gathered, padded,
+                         fetch_two);
+    } else {
+      for (int64_t k = j; k < j + n; ++k) {
         for (int r = 0; r < kRows; ++r) {
-          const T weight = weights[r * weight_stride + k];
-          if (weight != T{0}) AddStored(weight, values.at(k), dim, gathered + r * padded);
-        }
-      }
-      continue;
-    }
-    constexpr int kGroup = kWeightRows<kRows>;
-    for (int first = 0; first < kRows; first += kGroup) {
-      const T* w = weights + first * weight_stride + j;
-      T* to = gathered + first * padded;
-      V factor[kGroup][4];
-      FOVEA_UNROLL for (int r = 0; r < kGroup; ++r) {
-        FOVEA_UNROLL for (int k = 0; k < 4; ++k) factor[r][k] = hn::Set(d, w[r * weight_stride + k]);
-      }
-      for (int64_t i = 0; i < dim; i += lanes) {
-        V value[4];
-        if (i < whole) {
-          FOVEA_UNROLL for (int k = 0; k < 4; ++k) value[k] = LoadWide(d, values.at(j + k) + i);
-        } else {
-          FOVEA_UNROLL for (int k = 0; k < 4; ++k) value[k] = LoadWideN(d, values.at(j + k) + i, dim - i);
-        }
-        FOVEA_UNROLL for (int r = 0; r < kGroup; ++r) {
-          V sum = hn::LoadU(d, to + r * padded + i);
-          FOVEA_UNROLL for (int k = 0; k < 4; ++k) sum = hn::MulAdd(factor[r][k], value[k], sum);
-          hn::StoreU(sum, d, to + r * padded + i);
+          const T* weight = weights + r * weight_stride + k;
+          if (*weight != T{0})
+            AddWeighted<1>(weight, 0, values.at(k), 0, 1, dim, gathered + r * padded, padded, [] {});
         }
       }
     }
+    for (; to_fetch > 0; --to_fetch) ahead.Next(dim);
   }
 }
 #undef FOVEA_UNROLL

@@ -6,6 +6,8 @@
 #define FOVEA_SIMD_LOAD_INL_H_
 #endif
 
+#include <cstring>
+
 #include "kernels/simd/math-inl.h"
 
 /// Whether Highway 1.0 converts f16 by the processor's instructions. Its other conversions turn infinity and
@@ -67,6 +69,81 @@ HWY_INLINE hn::Vec<D> LoadWideN(D d, const S* from, int64_t n) {
       hwy::ZeroBytes<sizeof(S)>(lanes + i);
   }
   return LoadWide(d, lanes);
+}
+
+/// A bf16 number that has been widened to f32. LoadTwo reads it in the order of bf16, so that results have
+/// the same bits.
+struct F32FromBf16 {
+  float value;
+};
+
+/// Whether LoadTwo takes the elements at even places, and then those at odd ones. For bf16 that takes two
+/// instructions where two vectors, one behind the other, take four.
+template <class S>
+inline constexpr bool kEvenThenOdd = HWY_TARGET != HWY_SCALAR &&
+                                     (hwy::IsSame<S, hwy::bfloat16_t>() || hwy::IsSame<S, F32FromBf16>());
+
+/// Loads two vectors of elements; their order is that of kEvenThenOdd.
+template <class D, class S>
+HWY_INLINE void LoadTwo(D d, const S* from, hn::Vec<D>& first, hn::Vec<D>& second) {
+  if constexpr (hwy::IsSame<S, F32FromBf16>()) {
+    if constexpr (kEvenThenOdd<S>)
+      hn::LoadInterleaved2(d, &from->value, first, second);
+    else
+      LoadTwo(d, &from->value, first, second);
+  } else if constexpr (kEvenThenOdd<S>) {
+    const hn::RebindToUnsigned<D> du;
+    const hn::Repartition<uint16_t, D> d16;
+    const auto pairs = hn::BitCast(du, hn::LoadU(d16, reinterpret_cast<const uint16_t*>(from)));
+    first = hn::BitCast(d, hn::ShiftLeft<16>(pairs));
+    second = hn::BitCast(d, hn::And(pairs, hn::Set(du, 0xffff0000u)));
+  } else {
+    first = LoadWide(d, from);
+    second = LoadWide(d, from + hn::Lanes(d));
+  }
+}
+/// The same for the first n elements, zeros behind. Reads no further.
+template <class D, class S>
+HWY_INLINE void LoadTwoN(D d, const S* from, int64_t n, hn::Vec<D>& first, hn::Vec<D>& second) {
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+  if constexpr (kEvenThenOdd<S> || hwy::IsSame<S, F32FromBf16>()) {
+    alignas(64) S both[2 * hn::MaxLanes(D())] = {};
+    std::memcpy(both, from, static_cast<size_t>(n) * sizeof(S));
+    LoadTwo(d, both, first, second);
+  } else {
+    first = n >= lanes ? LoadWide(d, from) : LoadWideN(d, from, n);
+    second = n > lanes ? LoadWideN(d, from + lanes, n - lanes) : hn::Zero(d);
+  }
+}
+
+/// Puts rows of `width` elements, whole pairs of vectors, into the order of LoadTwo, and back.
+template <class S, class T>
+HWY_INLINE void Ravel(int64_t width, T* row) {
+  if constexpr (kEvenThenOdd<S>) {
+    const hn::ScalableTag<T> d;
+    const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+    for (int64_t i = 0; i < width; i += 2 * lanes) {
+      hn::Vec<decltype(d)> even, odd;
+      hn::LoadInterleaved2(d, row + i, even, odd);
+      hn::StoreU(even, d, row + i);
+      hn::StoreU(odd, d, row + i + lanes);
+    }
+  }
+}
+template <class S, class T>
+HWY_INLINE void Unravel(int64_t width, T* row) {
+  if constexpr (kEvenThenOdd<S>) {
+    const hn::ScalableTag<T> d;
+    const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+    for (int64_t i = 0; i < width; i += 2 * lanes)
+      hn::StoreInterleaved2(hn::LoadU(d, row + i), hn::LoadU(d, row + i + lanes), d, row + i);
+  }
+}
+
+/// The length of a row of n elements, rounded up to whole pairs of vectors.
+template <class T>
+HWY_INLINE int64_t PaddedPairs(int64_t n) {
+  return 2 * Padded<T>((n + 1) / 2);
 }
 
 }  // namespace HWY_NAMESPACE
