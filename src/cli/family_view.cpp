@@ -44,7 +44,7 @@ constexpr const char* kStart = "<s>";  // as the pages of our own translators sh
 
 TokenPage encoder_page(const models::ModelFolder& folder, const std::string& title, text::Pieces source) {
   const models::TextEncoder model = folder.text_encoder();
-  std::vector<Tensor> weights(model.spec().stack.blocks.size());
+  std::vector<Tensor> weights(static_cast<std::size_t>(model.spec().stack.layers()));
   nn::Context inference;
   model.hidden(inference, std::span(&source.ids, 1), {},
                [&](std::string_view, std::size_t layer) { return &weights[layer]; });

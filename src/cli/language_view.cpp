@@ -17,8 +17,8 @@ bool is_language_model(const models::ModelFolder& folder) {
 TokenPage language_page(const models::ModelFolder& folder, const std::string& title, text::Pieces source) {
   models::LanguageModel model = folder.language_model();
   const Ids& ids = source.ids;
-  const std::vector<nn::BlockSpec>& blocks = model.stack().spec().blocks;
-  std::vector<Tensor> weights(blocks.size()), log_decays(blocks.size());
+  const std::size_t layers = model.stack().size();
+  std::vector<Tensor> weights(layers), log_decays(layers);
   nn::Context inference;
   model.hidden(
       inference, models::pad(std::span(&ids, 1)),
@@ -26,11 +26,12 @@ TokenPage language_page(const models::ModelFolder& folder, const std::string& ti
       [&](std::size_t layer) { return &log_decays[layer]; });
   inspect::InspectPage page{.title = title};
   const std::vector<models::LayerKeeps> keeps = models::layers_keep(model.stack());
-  for (std::size_t n = 0; n < blocks.size(); ++n) {
-    const std::string name = fmt::format("layer {} {}", n + 1, nn::mixer_name(blocks[n].mixer));
+  for (std::size_t n = 0; n < layers; ++n) {
+    const nn::Mixer& mixer = model.stack().spec().of_layer(n).mixer;
+    const std::string name = fmt::format("layer {} {}", n + 1, nn::mixer_name(mixer));
     page.facts.emplace_back(name, kept_text(keeps[n], std::ssize(ids)) + decays_text(log_decays[n]));
     if (!weights[n]) continue;  // each channel of Mamba has weights of its own
-    if (std::holds_alternative<nn::RecurrentOptions>(blocks[n].mixer)) make_shares(weights[n]);
+    if (std::holds_alternative<nn::RecurrentOptions>(mixer)) make_shares(weights[n]);
     const float* w = weights[n].data<float>();
     page.maps.push_back({.name = name,
                          .layer = static_cast<int>(n),

@@ -54,7 +54,7 @@ namespace {
 LanguageModelConfig sizes_of(const LanguageModelSpec& spec) {
   LanguageModelConfig config{.vocabulary = spec.vocabulary,
                              .dim = spec.stack.dim,
-                             .layers = std::ssize(spec.stack.blocks),
+                             .layers = spec.stack.layers(),
                              .positions = spec.positions};
   if (spec.stack.blocks.empty()) return config;
   const nn::BlockSpec& block = spec.stack.blocks.front();

@@ -157,7 +157,7 @@ std::vector<LayerKeeps> layers_keep(const nn::TransformerStack& stack) {
       layer.decays = decays_of(*recurrence);
     } else {
       if (stack.block_attention(n)) layer.state_bytes = layers[open++].head_dim * element;
-      layer.mixer = nn::mixer_name(stack.spec().blocks[n].mixer);
+      layer.mixer = nn::mixer_name(stack.spec().of_layer(n).mixer);
       const std::int64_t value_dim = layers[n].value_dim < 0 ? layers[n].head_dim : layers[n].value_dim;
       layer.bytes_per_token = layers[n].num_kv_heads * (layers[n].head_dim + value_dim) * element;
     }

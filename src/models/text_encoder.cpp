@@ -11,15 +11,16 @@ namespace fovea::models {
 TextEncoder::TextEncoder(const TextEncoderSpec& spec, nn::ParameterSet::Source source)
     : spec_(spec),
       parameters_(std::make_unique<nn::ParameterSet>(std::move(source))),
-      embedding_(*parameters_, spec.embedding_name, spec.vocabulary, spec.stack.dim) {
+      embedding_(*parameters_, spec.embedding_name, spec.vocabulary, spec.stack.input_elements()) {
   if (spec.token_types > 0)
-    types_ = nn::Embedding(*parameters_, "embed_types", spec.token_types, spec.stack.dim);
+    types_ = nn::Embedding(*parameters_, "embed_types", spec.token_types, spec.stack.input_elements());
   stack_ = nn::TransformerStack(*parameters_, spec.stack_name, spec.stack);
   if (spec.decoder) decoder_ = nn::TransformerStack(*parameters_, spec.decoder_name, spec.decoder->stack);
   if (!spec.head) return;
-  const std::int64_t dim = spec.stack.dim;
+  std::int64_t dim = spec.stack.dim;
   if (const std::optional<HeadSpec::Dense>& dense = spec.head->dense) {
-    dense_ = nn::Linear(*parameters_, "head.dense", dim, dim, dense->bias);
+    const std::int64_t rows = std::exchange(dim, dense->outputs.value_or(dim));
+    dense_ = nn::Linear(*parameters_, "head.dense", rows, dim, dense->bias);
     if (dense->norm) norm_.emplace(*parameters_, "head.norm", dim, *dense->norm);
   }
   output_ = spec.head->output == HeadSpec::Output::tied
@@ -88,7 +89,8 @@ nn::Var TextEncoder::hidden(nn::Context& context, std::span<const std::vector<st
   } else if (!types.empty()) {
     refuse("types", "none: the model has no table of them", std::to_string(types.size()));
   }
-  rows = stack_.enter(context, reshape(rows, {1, std::ssize(ids), spec_.stack.dim}), runs.starts, runs.first);
+  rows = stack_.enter(context, reshape(rows, {1, std::ssize(ids), spec_.stack.input_elements()}), runs.starts,
+                      runs.first);
   rows = weights ? stack_(context, rows, {.mask = spec_.mask, .weights = weights})
                  : stack_(context, rows, {.mask = spec_.mask, .starts = starts});
   return spec_.decoder ? decode(context, sequences, starts, rows) : rows;
@@ -106,8 +108,8 @@ nn::Var TextEncoder::decode(nn::Context& context, std::span<const std::vector<st
   }
   const std::vector<std::int64_t> first(sequences.size(), 0);
   const nn::Var rows = embedding_(context, moved, spec_.embedding_factor);
-  const nn::Var x =
-      decoder_.enter(context, reshape(rows, {1, std::ssize(moved), spec_.stack.dim}), starts, first);
+  const nn::Var x = decoder_.enter(
+      context, reshape(rows, {1, std::ssize(moved), spec.stack.input_elements()}), starts, first);
   return decoder_(context, x,
                   {.mask = Causal{}, .memory = encoded, .starts = starts, .memory_starts = starts});
 }

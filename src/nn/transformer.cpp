@@ -178,6 +178,19 @@ void check_side_by_side(const StackSpec& spec) {
   }
 }
 
+void check_rounds(const StackSpec& spec) {
+  if (spec.rounds < 1)
+    throw InvalidArgument("TransformerStack", "spec.rounds", "at least 1", std::to_string(spec.rounds));
+  if (spec.input_dim && *spec.input_dim < 1)
+    throw InvalidArgument("TransformerStack", "spec.input_dim", "at least 1, or nothing",
+                          std::to_string(*spec.input_dim));
+  const bool merges =
+      std::ranges::any_of(spec.blocks, [](const BlockSpec& b) { return b.merging.has_value(); });
+  if (merges && spec.rounds > 1)
+    throw InvalidArgument("TransformerStack", "spec.rounds", "1, because a block merges rows",
+                          std::to_string(spec.rounds));
+}
+
 }  // namespace
 
 TransformerStack::TransformerStack(ParameterSet& set, const std::string& name, const StackSpec& spec)
@@ -185,6 +198,7 @@ TransformerStack::TransformerStack(ParameterSet& set, const std::string& name, c
   check_merging(spec);
   check_recurrences(spec);
   check_side_by_side(spec);
+  check_rounds(spec);
   layers_.reserve(spec.blocks.size());  // blocks read the arguments of the first while others are made
   const MultiHeadAttention* first = nullptr;
   for (std::size_t i = 0; i < spec.blocks.size(); ++i) {
@@ -223,12 +237,16 @@ TransformerStack::TransformerStack(ParameterSet& set, const std::string& name, c
     layers_.push_back(std::move(made));
     if (!first && layers_.back().self) first = &*layers_.back().self;
   }
+  const std::vector<Layer> round = layers_;
+  for (std::int64_t r = 1; r < spec.rounds; ++r) layers_.insert(layers_.end(), round.begin(), round.end());
+  const std::int64_t input_dim = spec.input_elements();
   if (const auto* learned = std::get_if<LearnedPositions>(&spec.positions))
     positions_ =
-        &set.normal(name + ".embed_positions.weight", {learned->count + learned->first_row, spec.dim},
-                    1.0f / std::sqrt(static_cast<float>(spec.dim)));
+        &set.normal(name + ".embed_positions.weight", {learned->count + learned->first_row, input_dim},
+                    1.0f / std::sqrt(static_cast<float>(input_dim)));
   if (spec.embedding_norm)
-    embedding_norm_.emplace(set, name + ".layernorm_embedding", spec.dim, *spec.embedding_norm);
+    embedding_norm_.emplace(set, name + ".layernorm_embedding", input_dim, *spec.embedding_norm);
+  if (spec.input_dim) projection_ = Linear(set, name + ".project_in", input_dim, spec.dim);
   if (spec.final_norm) norm_.emplace(set, name + ".layer_norm", spec.dim, *spec.final_norm);
 }
 
@@ -276,7 +294,7 @@ void TransformerStack::check_mask(const Layer& layer, const Mask& mask) {
 }
 
 Var TransformerStack::enter(Context& context, const Var& x, std::int64_t first) const {
-  check_rows(x, spec_.dim);
+  check_rows(x, spec_.input_elements());
   std::vector<std::int64_t> positions(static_cast<std::size_t>(x.size(1)));
   std::iota(positions.begin(), positions.end(), first);
   return enter_at(context, x, positions);
@@ -284,7 +302,7 @@ Var TransformerStack::enter(Context& context, const Var& x, std::int64_t first) 
 
 Var TransformerStack::enter(Context& context, const Var& x, std::span<const std::int64_t> starts,
                             std::span<const std::int64_t> first) const {
-  check_rows(x, spec_.dim);
+  check_rows(x, spec_.input_elements());
   const auto refuse = [](const char* argument, std::string expected, std::string got) {
     throw InvalidArgument("TransformerStack::enter", argument, std::move(expected), std::move(got));
   };
@@ -304,7 +322,7 @@ Var TransformerStack::enter_at(Context& context, const Var& x,
                                std::span<const std::int64_t> positions) const {
   Var rows = x;
   if (const auto* sines = std::get_if<SinusoidalPositions>(&spec_.positions))
-    rows = add_positions(x, sinusoidal_positions(positions, spec_.dim, sines->base));
+    rows = add_positions(x, sinusoidal_positions(positions, spec_.input_elements(), sines->base));
   if (const auto* learned = std::get_if<LearnedPositions>(&spec_.positions)) {
     std::vector<std::int32_t> ids;
     for (std::int64_t b = 0; b < x.size(0); ++b) {
@@ -321,7 +339,8 @@ Var TransformerStack::enter_at(Context& context, const Var& x,
     rows = add(x, reshape(autograd::embedding(context.use(*positions_), ids), x.shape()));
   }
   if (embedding_norm_) rows = (*embedding_norm_)(context, rows);
-  return context.dropout(rows, spec_.dropout);
+  rows = context.dropout(rows, spec_.dropout);
+  return projection_.weight ? projection_(context, rows) : rows;
 }
 
 AttentionPooling::AttentionPooling(ParameterSet& set, const std::string& name, std::int64_t dim,

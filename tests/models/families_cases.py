@@ -18,6 +18,7 @@ BERT = dict(SIZES, **TOKENS)
 DISTIL = dict(vocab_size=VOCABULARY, dim=32, hidden_dim=56, n_layers=4, n_heads=4, max_position_embeddings=96,
               initializer_range=0.2, **TOKENS)
 ROBERTA = dict(SIZES, pad_token_id=1, bos_token_id=0, eos_token_id=2)
+NARROW = dict(BERT, embedding_size=12)
 MODERN = dict(BERT, cls_token_id=1, sep_token_id=2, local_attention=6)
 MAMBA = dict(vocab_size=VOCABULARY, hidden_size=32, num_hidden_layers=3, state_size=5, initializer_range=0.2, **TOKENS)
 MAMBA2 = dict(MAMBA, state_size=6, num_heads=8, head_dim=8, n_groups=2, chunk_size=8)
@@ -163,6 +164,12 @@ ENCODERS = [
     ("Camembert", "CamembertForMaskedLM", dict(ROBERTA, layer_norm_eps=1e-3)),
     ("MPNet", "MPNetModel", ROBERTA),
     ("MPNet", "MPNetForMaskedLM", dict(ROBERTA, layer_norm_eps=1e-3)),
+    ("Electra", "ElectraModel", NARROW),
+    ("Electra", "ElectraForMaskedLM", dict(NARROW, layer_norm_eps=1e-3, type_vocab_size=3)),
+    ("Electra", "ElectraForMaskedLM", dict(BERT, embedding_size=32, hidden_act="relu")),
+    ("Albert", "AlbertModel", NARROW),
+    ("Albert", "AlbertForMaskedLM", dict(NARROW, layer_norm_eps=1e-3, hidden_act="gelu", num_hidden_layers=4)),
+    ("Albert", "AlbertForPreTraining", dict(BERT, embedding_size=32)),
     ("ModernBert", "ModernBertForMaskedLM", MODERN),
     ("ModernBert", "ModernBertForMaskedLM", dict(MODERN, norm_bias=True, attention_bias=True, mlp_bias=True,
                                                  classifier_bias=True, decoder_bias=False, classifier_activation="silu",

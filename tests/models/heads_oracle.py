@@ -10,7 +10,7 @@ import sys
 import families_oracle
 import oracle_main
 import texts_oracle
-from families_cases import BERT, DISTIL, FALCON, GPT2, GROUPED, HYBRID, MODERN, NEO, NEOX, OPT, ROBERTA, SIDES, T5
+from families_cases import BERT, DISTIL, FALCON, GPT2, GROUPED, HYBRID, MODERN, NARROW, NEO, NEOX, OPT, ROBERTA, SIDES, T5
 
 LABELS = {"id2label": {0: "O", 1: "B-PER", 2: "I-PER", 3: "LOC"}, "label2id": {"O": 0, "B-PER": 1, "I-PER": 2, "LOC": 3}}
 SEQUENCE, TOKENS, ANSWER = "ForSequenceClassification", "ForTokenClassification", "ForQuestionAnswering"
@@ -22,6 +22,8 @@ FAMILIES = [
     ("XLMRoberta", dict(ROBERTA, hidden_act="relu"), (SEQUENCE, TOKENS, ANSWER)),
     ("Camembert", ROBERTA, (SEQUENCE, TOKENS, ANSWER)),
     ("MPNet", ROBERTA, (SEQUENCE, TOKENS, ANSWER)),
+    ("Electra", NARROW, (SEQUENCE, TOKENS, ANSWER)),
+    ("Albert", NARROW, (SEQUENCE, TOKENS, ANSWER)),
     ("ModernBert", MODERN, (SEQUENCE, TOKENS, ANSWER)),
     ("ModernBert", dict(MODERN, classifier_pooling="mean", classifier_bias=True, norm_bias=True, classifier_activation="silu",
                         decoder_bias=False), (SEQUENCE, TOKENS)),

@@ -42,6 +42,7 @@ inline json tiny_config(std::string_view type) {
     config["architectures"] = {"DistilBertForMaskedLM"};
     return config;
   }
+  if (type == "electra" || type == "albert") config["embedding_size"] = 6;
   if (type == "t5" || type == "mt5") {
     config.update({{"vocab_size", 11}, {"d_model", 8}, {"d_kv", 4}, {"d_ff", 12}, {"num_layers", 2}});
     config.update({{"num_decoder_layers", 1}, {"num_heads", 2}, {"is_encoder_decoder", true}});

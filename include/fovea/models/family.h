@@ -68,6 +68,9 @@ struct FamilyConfig {
 
   std::int64_t vocabulary = 0, dim = 0, layers = 0, heads = 0, kv_heads = 0, head_dim = 0, feed_forward = 0;
   std::int64_t positions = 0;  ///< the longest sequence
+  /// Of embeddings that a matrix brings to `dim`; nothing: they have `dim` elements, and there is no matrix.
+  std::optional<std::int64_t> embedding_dim = {};
+  bool one_block = false;  ///< the weights of one block serve all layers: ALBERT
   /// Of a translator's decoder; the sizes above are its encoder's. 0: as there.
   std::int64_t decoder_layers = 0, decoder_heads = 0, decoder_feed_forward = 0;
   /// Of a translator with a head for labels or answers, whose decoder reads the source moved by one id: what

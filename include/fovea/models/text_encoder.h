@@ -31,7 +31,8 @@ struct HeadSpec {
   struct Dense {
     autograd::Activation activation = autograd::Activation::gelu;
     nn::Linear::Bias bias = nn::Linear::Bias::with;
-    std::optional<nn::NormSpec> norm = {};  ///< behind the activation
+    std::optional<nn::NormSpec> norm = {};     ///< behind the activation
+    std::optional<std::int64_t> outputs = {};  ///< nothing: as many as the rows' elements
   };
   std::optional<Dense> dense = {};
   enum class Output : std::uint8_t { tied, own };

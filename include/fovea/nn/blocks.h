@@ -101,6 +101,12 @@ using Positions = std::variant<NoPositions, SinusoidalPositions, LearnedPosition
 struct StackSpec {
   std::int64_t dim = 64;
   std::vector<BlockSpec> blocks = {};
+  /// How often the blocks run, each round behind the one before, with the same weights (Dehghani et al. 2019,
+  /// arXiv 1807.03819; ALBERT, Lan et al. 2020, arXiv 1909.11942).
+  std::int64_t rounds = 1;
+  /// Elements of the input rows, of the positions that are added to them, and of their norm. A matrix then
+  /// brings them to `dim` (ALBERT, ELECTRA). Nothing: `dim`, and no matrix.
+  std::optional<std::int64_t> input_dim = std::nullopt;
   Positions positions = NoPositions{};
   std::optional<NormSpec> embedding_norm = std::nullopt;  ///< of the input rows (BERT, BART)
   std::optional<NormSpec> final_norm = std::nullopt;      ///< of the output rows: pre-norm needs one
@@ -109,6 +115,11 @@ struct StackSpec {
   /// relative bias does.
   enum class Arguments : std::uint8_t { of_each_block, of_the_first };
   Arguments arguments = Arguments::of_each_block;
+
+  std::int64_t input_elements() const { return input_dim.value_or(dim); }
+  /// The blocks of all rounds.
+  std::int64_t layers() const { return std::ssize(blocks) * rounds; }
+  const BlockSpec& of_layer(std::size_t layer) const { return blocks[layer % blocks.size()]; }
 };
 
 /// The numbers in which plain Transformers differ.

@@ -30,7 +30,7 @@ struct FeedForward {
 /// "<name>.layers.0.self_attn.q_proj.weight", ".encoder_attn", ".fc1", ".fc2". The norms are
 /// "self_attn_layer_norm", "encoder_attn_layer_norm" and "final_layer_norm". The second norms of
 /// NormPlace::sandwich are "self_attn_end_norm", "encoder_attn_end_norm" and "final_end_norm". The stack
-/// itself has "<name>.layernorm_embedding" and "<name>.layer_norm".
+/// itself has "<name>.layernorm_embedding", "<name>.project_in" and "<name>.layer_norm".
 class TransformerStack {
  public:
   TransformerStack() = default;
@@ -39,11 +39,12 @@ class TransformerStack {
   TransformerStack(ParameterSet& set, const std::string& name, const StackSpec& spec);
 
   const StackSpec& spec() const noexcept { return spec_; }
-  /// The input of the first block: x [B, L, dim] plus the positions `first`, `first` + 1, ..., then the
-  /// embedding norm and dropout. Throws InvalidArgument for positions beyond the learned ones.
+  /// The input of the first block: x [B, L, input_elements] plus the positions `first`, `first` + 1, ...,
+  /// then the embedding norm, dropout, and the matrix of input_dim. Throws InvalidArgument for positions
+  /// beyond the learned ones.
   Var enter(Context& context, const Var& x, std::int64_t first = 0) const;
-  /// The same for a packed batch, x [1, L, dim]: the rows from starts[e] to starts[e + 1] have the positions
-  /// first[e], first[e] + 1, ...
+  /// The same for a packed batch, x [1, L, input_elements]: the rows from starts[e] to starts[e + 1] have the
+  /// positions first[e], first[e] + 1, ...
   Var enter(Context& context, const Var& x, std::span<const std::int64_t> starts,
             std::span<const std::int64_t> first) const;
 
@@ -104,10 +105,10 @@ class TransformerStack {
   /// the call.
   void forget(Cache& cache, const Mask& mask, std::int64_t until) const;
 
-  /// The rows that this stack puts into a cache, one layer for each block. A recurrence puts in its state, as
-  /// a LastRow. Behind them is a second layer for each block attention: BlockAttention::open_layer. Throws
-  /// InvalidArgument for a stack that merges or compresses rows, or whose recurrences see both sides, because
-  /// each row that it keeps would change with later ones.
+  /// The rows that this stack puts into a cache, one layer for each block of each round. A recurrence puts in
+  /// its state, as a LastRow. Behind them is a second layer for each block attention:
+  /// BlockAttention::open_layer. Throws InvalidArgument for a stack that merges or compresses rows, or whose
+  /// recurrences see both sides, because each row that it keeps would change with later ones.
   std::vector<CacheLayer> cache_layers(const CacheStore& store = Paged{}) const;
   /// Sequences of a caller's own cache, in which requests come and go: one for each entry of a batch.
   struct Sequences {
@@ -175,6 +176,7 @@ class TransformerStack {
   StackSpec spec_;
   std::vector<Layer> layers_;
   std::optional<Norm> embedding_norm_, norm_;
+  Linear projection_;               // of StackSpec::input_dim
   Parameter* positions_ = nullptr;  // of LearnedPositions
 };
 

@@ -270,6 +270,104 @@ Family distilbert() {
       .prefix = "distilbert."};
 }
 
+// Embeddings of another size than the blocks' have a matrix behind them.
+void read_embedding_size(ConfigReader& reader, C& config) {
+  std::int64_t elements = 128;
+  if (const nlohmann::json* value = reader.find("embedding_size")) {
+    if (const auto read = reader.size("embedding_size", *value, 1, most_dim)) elements = *read;
+  }
+  if (elements != config.dim) config.embedding_dim = elements;
+}
+
+Family electra() {
+  C defaults = bert_defaults();
+  defaults.model_type = "electra";
+  defaults.dim = 256;
+  defaults.feed_forward = 1024;
+  defaults.heads = 4;
+  return {.defaults = defaults,
+          .classes = classes_of("Electra"),
+          .fields = joined(bert_fields(), {token_types,
+                                           {"embedding_size", read_embedding_size},
+                                           // Of multiple choice, which is not among the classes.
+                                           {"summary_type", NoEffect{}},
+                                           {"summary_use_proj", NoEffect{}},
+                                           {"summary_activation", NoEffect{}},
+                                           {"summary_last_dropout", NoEffect{}}}),
+          .tensors = joined(layer_tensors({"electra.encoder.layer.*.attention.self.query",
+                                           "electra.encoder.layer.*.attention.self.key",
+                                           "electra.encoder.layer.*.attention.self.value",
+                                           "electra.encoder.layer.*.attention.output.dense",
+                                           "electra.encoder.layer.*.attention.output.LayerNorm",
+                                           "electra.encoder.layer.*.intermediate.dense",
+                                           "electra.encoder.layer.*.output.dense",
+                                           "electra.encoder.layer.*.output.LayerNorm"}),
+                            {{"embed_tokens", "electra.embeddings.word_embeddings"},
+                             {"embed_types", "electra.embeddings.token_type_embeddings"},
+                             {"encoder.embed_positions", "electra.embeddings.position_embeddings"},
+                             {"encoder.layernorm_embedding", "electra.embeddings.LayerNorm"},
+                             {"encoder.project_in", "electra.embeddings_project"}}),
+          .heads = joined(heads_of_rows(),
+                          {masked_head(Activation::gelu, {{"head.dense", "generator_predictions.dense"},
+                                                          {"head.norm", "generator_predictions.LayerNorm"},
+                                                          {"head.output", "generator_lm_head"}}),
+                           first_row_head(Activation::gelu, {{"head.dense", "classifier.dense"},
+                                                             {"head.output", "classifier.out_proj"}})}),
+          .prefix = "electra.",
+          // Which ids a generator replaced.
+          .unused = {"discriminator_predictions.*"}};
+}
+
+// The names of a block have no number: there is one.
+Family albert() {
+  C defaults = bert_defaults();
+  defaults.model_type = "albert";
+  defaults.vocabulary = 30000;
+  defaults.dim = 4096;
+  defaults.feed_forward = 16384;
+  defaults.heads = 64;
+  defaults.activation = Activation::gelu_tanh;
+  defaults.embedding_dim = 128;
+  defaults.one_block = true;
+  defaults.eos_ids = {3};
+  return {
+      .defaults = defaults,
+      .classes = joined(classes_of("Albert"), {{"AlbertForPreTraining", FamilyHead::masked}}),
+      .fields = joined(bert_fields(), {token_types,
+                                       {"embedding_size", OptionalSizeField{&C::embedding_dim, most_dim}},
+                                       {"num_hidden_groups", FixedField{"1"}},
+                                       {"inner_group_num", FixedField{"1"}},
+                                       {"classifier_dropout_prob", NoEffect{}},
+                                       {"down_scale_factor", NoEffect{}},  // of the published files
+                                       {"gap_size", NoEffect{}},
+                                       {"net_structure_type", NoEffect{}},
+                                       {"num_memory_blocks", NoEffect{}}}),
+      .tensors = joined(
+          layer_tensors({"albert.encoder.albert_layer_groups.0.albert_layers.0.attention.query",
+                         "albert.encoder.albert_layer_groups.0.albert_layers.0.attention.key",
+                         "albert.encoder.albert_layer_groups.0.albert_layers.0.attention.value",
+                         "albert.encoder.albert_layer_groups.0.albert_layers.0.attention.dense",
+                         "albert.encoder.albert_layer_groups.0.albert_layers.0.attention.LayerNorm",
+                         "albert.encoder.albert_layer_groups.0.albert_layers.0.ffn",
+                         "albert.encoder.albert_layer_groups.0.albert_layers.0.ffn_output",
+                         "albert.encoder.albert_layer_groups.0.albert_layers.0.full_layer_layer_norm"}),
+          {{"embed_tokens", "albert.embeddings.word_embeddings"},
+           {"embed_types", "albert.embeddings.token_type_embeddings"},
+           {"encoder.embed_positions", "albert.embeddings.position_embeddings"},
+           {"encoder.layernorm_embedding", "albert.embeddings.LayerNorm"},
+           {"encoder.project_in", "albert.encoder.embedding_hidden_mapping_in"}}),
+      .heads = joined(heads_of_rows(), {masked_head({}, {{"head.dense", "predictions.dense"},
+                                                         {"head.norm", "predictions.LayerNorm"},
+                                                         {"head.output.weight", "predictions.decoder.weight"},
+                                                         {"head.output.bias", "predictions.bias"}}),
+                                        first_row_head(Activation::tanh, {{"head.dense", "albert.pooler"},
+                                                                          {"head.output", "classifier"}})}),
+      .prefix = "albert.",
+      // Labels of sequences alone read the pooler; sop_classifier is a head of its own.
+      .unused = {"*pooler.*", "sop_classifier.*"},
+      .copies = {"predictions.decoder.bias"}};
+}
+
 // The window counts both sides together.
 void read_local_attention(ConfigReader& reader, C& config) {
   if (const nlohmann::json* value = reader.find("local_attention")) {
@@ -381,7 +479,8 @@ Family modernbert() {
 }  // namespace
 
 std::vector<Family> encoder_families() {
-  return {bert(), distilbert(), roberta(), xlm_roberta(), camembert(), mpnet(), modernbert()};
+  return {bert(),  distilbert(), roberta(), xlm_roberta(), camembert(),
+          mpnet(), modernbert(), electra(), albert()};
 }
 
 }  // namespace fovea::models

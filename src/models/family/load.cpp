@@ -144,6 +144,8 @@ HeadSpec head_spec(const FamilyConfig& config) {
     head.dense = {.activation = *layers.activation,
                   .bias = bias(layers.dense_bias),
                   .norm = layers.norm ? std::optional(norm_of(config)) : std::nullopt};
+  // The matrix to the vocabulary is the embedding's table.
+  if (masked && layers.dense) head.dense->outputs = config.embedding_dim;
   return head;
 }
 

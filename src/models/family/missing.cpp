@@ -17,12 +17,10 @@ constexpr const char* latent =
     "latent attention (keys and values of low rank), which families here do not have";
 constexpr const char* sparse = "attention to blocks and to global ids, which families here do not have";
 constexpr const char* row_positions = "sinusoidal positions in fairseq's form, which begin at another row";
-constexpr const char* narrow = "an embedding that is narrower than the blocks";
 
 // By model_type of transformers 5.23.
 constexpr std::pair<std::string_view, const char*> known[] = {
     {"afmoe", experts},
-    {"albert", "one block whose weights serve all layers, and an embedding that is narrower than it"},
     {"apertus", "the activation xielu, which is not among those of a block"},
     {"bamba", two_mixers},
     {"big_bird", sparse},
@@ -39,7 +37,6 @@ constexpr std::pair<std::string_view, const char*> known[] = {
     {"deepseek_v3", "latent attention and feed-forward parts of experts, which families here do not have"},
     {"diffllama", "differential attention, which families here do not have"},
     {"dots1", experts},
-    {"electra", narrow},
     {"ernie4_5_moe", experts},
     {"falcon_h1", "attention and a recurrence side by side in one block, and blocks here have one mixer"},
     {"flex_olmo", experts},

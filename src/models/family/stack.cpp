@@ -119,8 +119,9 @@ nn::StackSpec stack_of(const FamilyConfig& config) {
     rotaries.all.emplace(config.rope, config.positions);
     rotaries.window = config.window_rope ? nn::Rotary(*config.window_rope, config.positions) : rotaries.all;
   }
-  nn::StackSpec stack{.dim = config.dim};
-  for (std::int64_t layer = 0; layer < config.layers; ++layer) {
+  nn::StackSpec stack{.dim = config.dim, .input_dim = config.embedding_dim};
+  if (config.one_block) stack.rounds = config.layers;
+  for (std::int64_t layer = 0; layer < (config.one_block ? 1 : config.layers); ++layer) {
     nn::BlockSpec block{.mixer = mixer_of(config, layer, rotaries),
                         .mlp = mlp_of(config),
                         .norm = norm_of(config),
@@ -342,7 +343,9 @@ std::string to_json(const FamilyConfig& config) {
       {"class", config.architecture},
       {"vocabulary", config.vocabulary},
       {"dim", config.dim},
+      {"embedding_dim", config.embedding_dim.value_or(config.dim)},
       {"layers", config.layers},
+      {"layers_share_weights", config.one_block},
       {"decoder", decoder},
       {"attention", attention},
       {"recurrence", recurs ? recurrence_json(config) : ordered_json(nullptr)},

@@ -180,13 +180,13 @@ class TransformerModel final : public SequenceToSequence {
       if (const auto* attention = std::get_if<nn::AttentionOptions>(&block.mixer))
         heads += attention->num_query_heads;
     }
-    return heads;
+    return heads * stack.spec().rounds;
   }
   // The same of attention to the encoder's output.
   static std::int64_t cross_heads_of(const nn::TransformerStack& stack) {
     std::int64_t heads = 0;
     for (const nn::BlockSpec& block : stack.spec().blocks) heads += block.cross->num_query_heads;
-    return heads;
+    return heads * stack.spec().rounds;
   }
 
   // As alignment_of chooses.
@@ -209,7 +209,7 @@ class TransformerModel final : public SequenceToSequence {
         slot.name += std::string(" ") + nn::name_of(recurrence->options());
         slot.of = CapturedWeights::Of::recurrence;
       } else if (place == "self" && stack.block_attention(layer)) {
-        slot.name += std::string(" ") + nn::mixer_name(stack.spec().blocks[layer].mixer);
+        slot.name += std::string(" ") + nn::mixer_name(stack.spec().of_layer(layer).mixer);
       }
       return &slot.weights;
     };
