@@ -161,7 +161,9 @@ void print_layers(const models::FolderReport& report) {
 }
 
 void print_sizes(const models::FamilyConfig& c) {
-  fmt::print("sizes       {} layers, width {}", c.layers, c.dim);
+  fmt::print("sizes       {} layers{}, width {}", c.layers, c.one_block ? " with the same weights" : "",
+             c.dim);
+  if (c.embedding_dim) fmt::print(", embeddings of {}", *c.embedding_dim);
   // A recurrence alone has no heads of keys, and reads any number of rows.
   const bool attends = c.heads > 0;
   if (attends) fmt::print(", {} heads of {}, {} of keys and values", c.heads, c.head_dim, c.kv_heads);

@@ -79,10 +79,14 @@ LanguageModel::LanguageModel(const LanguageModelSpec& spec, nn::ParameterSet::So
       logit_factor_(spec.logit_factor),
       logit_cap_(spec.logit_cap),
       parameters_(std::make_unique<nn::ParameterSet>(std::move(source))),
-      embedding_(*parameters_, "model.embed_tokens", spec.vocabulary, spec.stack.dim),
+      embedding_(*parameters_, "model.embed_tokens", spec.vocabulary, spec.stack.input_elements()),
       stack_(*parameters_, "model", spec.stack) {
   if (spec.output == LanguageModelSpec::Output::own)
     output_ = &parameters_->xavier("lm_head.weight", {spec.vocabulary, spec.stack.dim});
+  else if (spec.stack.input_elements() != spec.stack.dim)
+    throw InvalidArgument("LanguageModel", "spec.stack.input_dim",
+                          std::to_string(spec.stack.dim) + ", because the embeddings' table makes the logits",
+                          std::to_string(spec.stack.input_elements()));
   if (spec.bias == nn::Linear::Bias::with)
     bias_ = &parameters_->constant("lm_head.bias", {spec.vocabulary}, 0.0f);
   output_matrix().multiplies_rows = true;
@@ -104,7 +108,7 @@ nn::Var LanguageModel::embed(nn::Context& context, std::span<const std::int32_t>
                              std::int64_t size) const {
   const auto length = static_cast<std::int64_t>(ids.size()) / size;
   const nn::Var tokens = embedding_(context, ids, embedding_factor_);
-  return stack_.enter(context, reshape(tokens, {size, length, config_.dim}));
+  return stack_.enter(context, reshape(tokens, {size, length, stack_.spec().input_elements()}));
 }
 
 nn::Var LanguageModel::hidden(nn::Context& context, const Padded& tokens,
@@ -210,8 +214,8 @@ nn::Var LanguageModel::extend(std::span<const Next> next, KvCache& cache) {
   std::vector<std::int64_t> first;
   for (const Next& one : next) first.push_back(cache.length(*one.sequence));
   nn::Context inference{.products = autograd::Products::by_row};
-  const nn::Var tokens =
-      reshape(embedding_(inference, all, embedding_factor_), {1, std::ssize(all), config_.dim});
+  const nn::Var tokens = reshape(embedding_(inference, all, embedding_factor_),
+                                 {1, std::ssize(all), stack_.spec().input_elements()});
   return stack_.extend(inference, stack_.enter(inference, tokens, starts, first),
                        {.cache = cache, .entries = entries, .starts = starts, .ids = known},
                        {.mask = Causal{}});

@@ -23,6 +23,11 @@ TextEncoder::TextEncoder(const TextEncoderSpec& spec, nn::ParameterSet::Source s
     dense_ = nn::Linear(*parameters_, "head.dense", rows, dim, dense->bias);
     if (dense->norm) norm_.emplace(*parameters_, "head.norm", dim, *dense->norm);
   }
+  if (spec.head->output == HeadSpec::Output::tied && dim != spec.stack.input_elements())
+    throw InvalidArgument(
+        "TextEncoder", "spec.head.output",
+        "rows of " + std::to_string(spec.stack.input_elements()) + " elements, as the embeddings' table has",
+        std::to_string(dim));
   output_ = spec.head->output == HeadSpec::Output::tied
                 ? embedding_.table
                 : &parameters_->xavier("head.output.weight", {spec.head->outputs, dim});

@@ -12,6 +12,7 @@
 
 #include "fovea/files/bytes.h"
 #include "fovea/models/model_folder.h"
+#include "fovea/models/text_encoder.h"
 #include "models/random_family.h"
 #include "models/tiny.h"
 
@@ -99,6 +100,36 @@ TEST(LanguageModel, RowsReadOneByOneOrInPiecesEqualAllRowsAtOnce) {
     EXPECT_THROW(model.extend(unknown, cache, sequence), InvalidArgument);
     EXPECT_EQ(cache.length(sequence), 11);
   }
+}
+
+// Each round has rows of its own in the cache.
+TEST(LanguageModel, RunsInRoundsBehindANarrowTable) {
+  LanguageModelSpec spec{.vocabulary = words,
+                         .positions = 32,
+                         .stack = nn::stack_of({.layers = 2, .dim = 8, .feed_forward = 12, .heads = 2}),
+                         .output = LanguageModelSpec::Output::own};
+  spec.stack.rounds = 2;
+  spec.stack.input_dim = 5;
+  const auto zeros = [](const std::string&, const Shape& shape) { return Tensor::zeros(DType::f32, shape); };
+  LanguageModel model(spec, zeros);
+  perturb(model, 4);
+  const auto ids = drawn(6, 3);
+  const Tensor all = rows_of(model, {ids});
+  KvCache cache({.layers = model.cache_layers()});
+  Sequence sequence = cache.start();
+  EXPECT_EQ(cache.bytes_per_row(), 4 * 2 * 8 * 4);
+  for (std::size_t at = 0; at < ids.size(); ++at) {
+    const Tensor row = model.log_probabilities(model.extend(std::span(ids).subspan(at, 1), cache, sequence));
+    for (std::size_t i = 0; i < words; ++i)
+      EXPECT_NEAR(row.data<float>()[i], all.data<float>()[at * words + i], tolerance);
+  }
+  spec.output = LanguageModelSpec::Output::tied;
+  EXPECT_THROW(LanguageModel(spec, zeros), InvalidArgument);
+  EXPECT_THROW(TextEncoder({.vocabulary = words,
+                            .stack = spec.stack,
+                            .head = HeadSpec{.outputs = words, .output = HeadSpec::Output::tied}},
+                           zeros),
+               InvalidArgument);
 }
 
 // Sequences that are read together, a prompt beside single tokens, have the bits that each has alone.

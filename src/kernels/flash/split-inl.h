@@ -4,8 +4,8 @@
 //
 // The keys are cut into chunks by the shape alone. So one query of one head has work for several threads, and
 // any number of them gives the same bits; the chunks' states merge in order. The inner loops are
-// StoredScores, where the sums of queries and keys stay in registers, and AddStoredRows, where the weights
-// do (split_loops-inl.h).
+// StoredScores, where the sums of queries and keys stay in registers, and AddStoredRows, where those of
+// values do (split_loops-inl.h).
 #if defined(FOVEA_FLASH_SPLIT_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef FOVEA_FLASH_SPLIT_INL_H_
 #undef FOVEA_FLASH_SPLIT_INL_H_

@@ -112,7 +112,7 @@ HWY_INLINE bool AllWeigh(const T* weights, int64_t weight_stride, int64_t count)
 }
 
 /// gathered[r] += Σ_k weights[r · weight_stride + k] · value k, for kRows rows, `count` values, and the
-/// `elements` first elements of each: kPairs pairs of vectors, or fewer if kPairs is 1.
+/// `elements` first elements of each. They are kPairs whole pairs of vectors, or a part of one pair.
 template <int kRows, int kPairs, class T, class S>
 HWY_INLINE void AddColumns(const T* weights, int64_t weight_stride, const S* value, int64_t stride,
                            int64_t count, int64_t elements, T* gathered, int64_t padded) {

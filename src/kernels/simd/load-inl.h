@@ -71,8 +71,8 @@ HWY_INLINE hn::Vec<D> LoadWideN(D d, const S* from, int64_t n) {
   return LoadWide(d, lanes);
 }
 
-/// A bf16 number that has been widened to f32. LoadTwo reads it in the order of bf16, so that results have
-/// the same bits.
+/// An f32 number that was widened from bf16, or projected from such. LoadTwo reads it in the order of bf16,
+/// so that a call has the same bits whether its keys are read in 16 bits or widened.
 struct F32FromBf16 {
   float value;
 };
@@ -106,6 +106,23 @@ HWY_INLINE void LoadTwo(D d, const S* from, hn::Vec<D>& first, hn::Vec<D>& secon
 template <class D, class S>
 HWY_INLINE void LoadTwoN(D d, const S* from, int64_t n, hn::Vec<D>& first, hn::Vec<D>& second) {
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+#if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX2
+  // By pairs under a mask. Copied to an array, the last 8 elements of bf16 rows of 24 took twice as long.
+  if constexpr (hwy::IsSame<S, hwy::bfloat16_t>()) {
+    const hn::RebindToUnsigned<D> du;
+    auto pairs = hn::MaskedLoad(hn::FirstN(du, static_cast<size_t>(n / 2)), du,
+                                reinterpret_cast<const uint32_t*>(from));
+    if (n % 2 != 0) {
+      uint16_t last;
+      hwy::CopyBytes<2>(from + n - 1, &last);
+      const auto its_lane = hn::Eq(hn::Iota(du, 0), hn::Set(du, static_cast<uint32_t>(n / 2)));
+      pairs = hn::Or(pairs, hn::IfThenElseZero(its_lane, hn::Set(du, uint32_t{last})));
+    }
+    first = hn::BitCast(d, hn::ShiftLeft<16>(pairs));
+    second = hn::BitCast(d, hn::And(pairs, hn::Set(du, 0xffff0000u)));
+    return;
+  }
+#endif
   if constexpr (kEvenThenOdd<S> || hwy::IsSame<S, F32FromBf16>()) {
     alignas(64) S both[2 * hn::MaxLanes(D())] = {};
     std::memcpy(both, from, static_cast<size_t>(n) * sizeof(S));

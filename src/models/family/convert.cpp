@@ -103,7 +103,7 @@ files::TensorFile tensors_of(const ModelFolder& folder, const FamilyConfig& conf
   std::int64_t done = 0;
   for (const StoredTensor& tensor : weights.tensors()) {
     if (options.progress) options.progress(done++, std::ssize(weights.tensors()));
-    if (tensors.is_copy(tensor.name) || is_tied_copy(tensor, config, tensors))
+    if (tensors.is_copy(tensor) || is_tied_copy(tensor, config, tensors))
       converted.left_out.push_back(tensor.name);
     else
       file.tensors.push_back({todays_name(tensor.name), read(tensor, type_of(tensor, options))});

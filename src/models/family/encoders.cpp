@@ -117,13 +117,13 @@ Family bert() {
                       {masked_head({}, {{"head.dense", "cls.predictions.transform.dense"},
                                         {"head.norm", "cls.predictions.transform.LayerNorm"},
                                         {"head.output.weight", "cls.predictions.decoder.weight"},
-                                        {"head.output.bias", "cls.predictions.bias"}}),
+                                        {"head.output.bias", "cls.predictions.bias", Layout::same, nullptr,
+                                         "cls.predictions.decoder.bias"}}),
                        first_row_head(Activation::tanh,
                                       {{"head.dense", "bert.pooler.dense"}, {"head.output", "classifier"}})}),
       .prefix = "bert.",
       // Labels of sequences alone read the pooler; seq_relationship is a head of its own.
-      .unused = {"*pooler.*", "cls.seq_relationship.*"},
-      .copies = {"cls.predictions.decoder.bias"}};
+      .unused = {"*pooler.*", "cls.seq_relationship.*", "cls.predictions.bias"}};
 }
 
 // The position of a row is counted from pad_token_id + 1, and so many rows of the table are free.
@@ -153,13 +153,15 @@ C roberta_defaults(const char* type, std::int64_t vocabulary) {
 
 // RoBERTa's and MPNet's. The activation of the masked head is gelu, whatever the blocks have.
 std::vector<HeadRow> roberta_heads() {
-  return joined(heads_of_rows(),
-                {masked_head(Activation::gelu, {{"head.dense", "lm_head.dense"},
-                                                {"head.norm", "lm_head.layer_norm"},
-                                                {"head.output.weight", "lm_head.decoder.weight"},
-                                                {"head.output.bias", "lm_head.bias"}}),
-                 first_row_head(Activation::tanh, {{"head.dense", "classifier.dense"},
-                                                   {"head.output", "classifier.out_proj"}})});
+  return joined(
+      heads_of_rows(),
+      {masked_head(Activation::gelu,
+                   {{"head.dense", "lm_head.dense"},
+                    {"head.norm", "lm_head.layer_norm"},
+                    {"head.output.weight", "lm_head.decoder.weight"},
+                    {"head.output.bias", "lm_head.bias", Layout::same, nullptr, "lm_head.decoder.bias"}}),
+       first_row_head(Activation::tanh,
+                      {{"head.dense", "classifier.dense"}, {"head.output", "classifier.out_proj"}})});
 }
 
 Family roberta() {
@@ -180,8 +182,7 @@ Family roberta() {
                              {"encoder.layernorm_embedding", "roberta.embeddings.LayerNorm"}}),
           .heads = roberta_heads(),
           .prefix = "roberta.",
-          .unused = {"*pooler.*"},
-          .copies = {"lm_head.decoder.bias"}};
+          .unused = {"*pooler.*", "lm_head.bias"}};
 }
 
 Family xlm_roberta() {
@@ -229,8 +230,7 @@ Family mpnet() {
                {"encoder.layernorm_embedding", "mpnet.embeddings.LayerNorm"}}),
           .heads = roberta_heads(),
           .prefix = "mpnet.",
-          .unused = {"*pooler.*"},
-          .copies = {"lm_head.decoder.bias"}};
+          .unused = {"*pooler.*", "lm_head.bias"}};
 }
 
 Family distilbert() {
@@ -270,13 +270,16 @@ Family distilbert() {
       .prefix = "distilbert."};
 }
 
-// Embeddings of another size than the blocks' have a matrix behind them.
 void read_embedding_size(ConfigReader& reader, C& config) {
-  std::int64_t elements = 128;
   if (const nlohmann::json* value = reader.find("embedding_size")) {
-    if (const auto read = reader.size("embedding_size", *value, 1, most_dim)) elements = *read;
+    if (const auto read = reader.size("embedding_size", *value, 1, most_dim)) config.embedding_dim = *read;
   }
-  if (elements != config.dim) config.embedding_dim = elements;
+}
+
+// A matrix stands behind embeddings of another size than the blocks'; ALBERT has one in any case.
+void read_embedding_size_or_none(ConfigReader& reader, C& config) {
+  read_embedding_size(reader, config);
+  if (config.embedding_dim == config.dim) config.embedding_dim.reset();
 }
 
 Family electra() {
@@ -285,10 +288,13 @@ Family electra() {
   defaults.dim = 256;
   defaults.feed_forward = 1024;
   defaults.heads = 4;
+  defaults.embedding_dim = 128;
   return {.defaults = defaults,
-          .classes = classes_of("Electra"),
+          // The head that says which ids a generator replaced is not computed.
+          .classes = joined(classes_of("Electra"), {{"ElectraForPreTraining"}}),
           .fields = joined(bert_fields(), {token_types,
-                                           {"embedding_size", read_embedding_size},
+                                           {"embedding_size", read_embedding_size_or_none},
+                                           {"generator_size", NoEffect{}},  // of the published files
                                            // Of multiple choice, which is not among the classes.
                                            {"summary_type", NoEffect{}},
                                            {"summary_use_proj", NoEffect{}},
@@ -330,42 +336,43 @@ Family albert() {
   defaults.embedding_dim = 128;
   defaults.one_block = true;
   defaults.eos_ids = {3};
-  return {
-      .defaults = defaults,
-      .classes = joined(classes_of("Albert"), {{"AlbertForPreTraining", FamilyHead::masked}}),
-      .fields = joined(bert_fields(), {token_types,
-                                       {"embedding_size", OptionalSizeField{&C::embedding_dim, most_dim}},
-                                       {"num_hidden_groups", FixedField{"1"}},
-                                       {"inner_group_num", FixedField{"1"}},
-                                       {"classifier_dropout_prob", NoEffect{}},
-                                       {"down_scale_factor", NoEffect{}},  // of the published files
-                                       {"gap_size", NoEffect{}},
-                                       {"net_structure_type", NoEffect{}},
-                                       {"num_memory_blocks", NoEffect{}}}),
-      .tensors = joined(
-          layer_tensors({"albert.encoder.albert_layer_groups.0.albert_layers.0.attention.query",
-                         "albert.encoder.albert_layer_groups.0.albert_layers.0.attention.key",
-                         "albert.encoder.albert_layer_groups.0.albert_layers.0.attention.value",
-                         "albert.encoder.albert_layer_groups.0.albert_layers.0.attention.dense",
-                         "albert.encoder.albert_layer_groups.0.albert_layers.0.attention.LayerNorm",
-                         "albert.encoder.albert_layer_groups.0.albert_layers.0.ffn",
-                         "albert.encoder.albert_layer_groups.0.albert_layers.0.ffn_output",
-                         "albert.encoder.albert_layer_groups.0.albert_layers.0.full_layer_layer_norm"}),
-          {{"embed_tokens", "albert.embeddings.word_embeddings"},
-           {"embed_types", "albert.embeddings.token_type_embeddings"},
-           {"encoder.embed_positions", "albert.embeddings.position_embeddings"},
-           {"encoder.layernorm_embedding", "albert.embeddings.LayerNorm"},
-           {"encoder.project_in", "albert.encoder.embedding_hidden_mapping_in"}}),
-      .heads = joined(heads_of_rows(), {masked_head({}, {{"head.dense", "predictions.dense"},
-                                                         {"head.norm", "predictions.LayerNorm"},
-                                                         {"head.output.weight", "predictions.decoder.weight"},
-                                                         {"head.output.bias", "predictions.bias"}}),
-                                        first_row_head(Activation::tanh, {{"head.dense", "albert.pooler"},
-                                                                          {"head.output", "classifier"}})}),
-      .prefix = "albert.",
-      // Labels of sequences alone read the pooler; sop_classifier is a head of its own.
-      .unused = {"*pooler.*", "sop_classifier.*"},
-      .copies = {"predictions.decoder.bias"}};
+  return {.defaults = defaults,
+          .classes = joined(classes_of("Albert"), {{"AlbertForPreTraining", FamilyHead::masked}}),
+          .fields = joined(bert_fields(), {token_types,
+                                           {"embedding_size", read_embedding_size},
+                                           {"num_hidden_groups", FixedField{"1"}},
+                                           {"inner_group_num", FixedField{"1"}},
+                                           {"classifier_dropout_prob", NoEffect{}},
+                                           {"down_scale_factor", NoEffect{}},  // of the published files
+                                           {"gap_size", NoEffect{}},
+                                           {"layers_to_keep", FixedField{"[]"}},
+                                           {"net_structure_type", NoEffect{}},
+                                           {"num_memory_blocks", NoEffect{}}}),
+          .tensors = joined(
+              layer_tensors({"albert.encoder.albert_layer_groups.0.albert_layers.0.attention.query",
+                             "albert.encoder.albert_layer_groups.0.albert_layers.0.attention.key",
+                             "albert.encoder.albert_layer_groups.0.albert_layers.0.attention.value",
+                             "albert.encoder.albert_layer_groups.0.albert_layers.0.attention.dense",
+                             "albert.encoder.albert_layer_groups.0.albert_layers.0.attention.LayerNorm",
+                             "albert.encoder.albert_layer_groups.0.albert_layers.0.ffn",
+                             "albert.encoder.albert_layer_groups.0.albert_layers.0.ffn_output",
+                             "albert.encoder.albert_layer_groups.0.albert_layers.0.full_layer_layer_norm"}),
+              {{"embed_tokens", "albert.embeddings.word_embeddings"},
+               {"embed_types", "albert.embeddings.token_type_embeddings"},
+               {"encoder.embed_positions", "albert.embeddings.position_embeddings"},
+               {"encoder.layernorm_embedding", "albert.embeddings.LayerNorm"},
+               {"encoder.project_in", "albert.encoder.embedding_hidden_mapping_in"}}),
+          .heads = joined(heads_of_rows(),
+                          {masked_head({}, {{"head.dense", "predictions.dense"},
+                                            {"head.norm", "predictions.LayerNorm"},
+                                            {"head.output.weight", "predictions.decoder.weight"},
+                                            {"head.output.bias", "predictions.bias", Layout::same, nullptr,
+                                             "predictions.decoder.bias"}}),
+                           first_row_head(Activation::tanh,
+                                          {{"head.dense", "albert.pooler"}, {"head.output", "classifier"}})}),
+          .prefix = "albert.",
+          // Labels of sequences alone read the pooler; sop_classifier is a head of its own.
+          .unused = {"*pooler.*", "sop_classifier.*", "predictions.bias"}};
 }
 
 // The window counts both sides together.

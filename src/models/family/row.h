@@ -102,6 +102,9 @@ struct TensorRule {
   Layout layout = Layout::same;
   bool FamilyConfig::*only_if =
       nullptr;  ///< the rule of a model of which this is true; the next one is for others
+  /// The bias of an output matrix, to which transformers ties the one that a head lists, `theirs`. It is read
+  /// in the place of that where a file has it, and written where the config ties no embeddings.
+  std::string_view untied = {};
   // Rules that follow one another with the same `theirs` are consecutive rows of one tensor, such as
   // GPT-2's q, k and v.
 };

@@ -172,7 +172,8 @@ FamilyTensors::FamilyTensors(const files::WeightFile& file, const Family& family
 }
 
 std::string FamilyTensors::name_of(const std::string& parameter) const {
-  std::string name = place_of(family_, config_, parameter).theirs;
+  auto [rule, name] = place_of(family_, config_, parameter);
+  if (!rule->untied.empty() && find(std::string(rule->untied))) return std::string(rule->untied);
   const std::string_view prefix = prefix_of(family_, config_);
   if (!prefixed_ && name.starts_with(prefix)) name.erase(0, prefix.size());
   return name;
@@ -192,8 +193,15 @@ const files::StoredTensor* FamilyTensors::stored(const std::string& parameter) c
   return find(name_of(parameter));
 }
 
-bool FamilyTensors::is_copy(const std::string& name) const {
-  return matches_any(copies_everywhere, name) || matches_any(family_.copies, name);
+bool FamilyTensors::is_copy(const files::StoredTensor& tensor) const {
+  if (matches_any(copies_everywhere, tensor.name) || matches_any(family_.copies, tensor.name)) return true;
+  const HeadRow* head = head_of(family_, config_.head);
+  if (!head) return false;
+  return std::ranges::any_of(head->tensors, [&](const TensorRule& rule) {
+    if (rule.untied != tensor.name) return false;
+    const files::StoredTensor* tied = find(std::string(rule.theirs));
+    return tied && tied->type == tensor.type && std::ranges::equal(tied->bytes, tensor.bytes);
+  });
 }
 
 Tensor FamilyTensors::take(const std::string& parameter, const Shape& shape) {
@@ -333,7 +341,7 @@ void FamilyTensors::check_all_taken() const {
   for (const files::StoredTensor& tensor : file_.tensors()) {
     const auto found = taken_.find(tensor.name);
     if (found == taken_.end()) {
-      if (!is_copy(tensor.name) && !matches_any(unused_everywhere, tensor.name) &&
+      if (!is_copy(tensor) && !matches_any(unused_everywhere, tensor.name) &&
           !matches_any(family_.unused, tensor.name) && !(row && matches(row->unused, tensor.name)))
         throw FileError(tensor.file, -1,
                         "tensor '" + excerpt(tensor.name) + "' belongs to no part of " +
@@ -354,7 +362,8 @@ files::TensorFile family_tensors(const Family& family, const FamilyConfig& confi
   std::map<std::string, std::vector<const nn::Parameter*>> parts;
   std::map<std::string, Layout> layouts;
   for (const nn::Parameter& parameter : parameters.all()) {
-    const Place place = place_of(family, config, parameter.name);
+    Place place = place_of(family, config, parameter.name);
+    if (!config.tied && !place.rule->untied.empty()) place.theirs = place.rule->untied;
     parts[place.theirs].push_back(&parameter);
     layouts[place.theirs] = place.rule->layout;
   }

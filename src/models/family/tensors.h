@@ -27,8 +27,8 @@ class FamilyTensors {
   /// The tensor of a parameter; nullptr if the file has none.
   const files::StoredTensor* stored(const std::string& parameter) const;
   bool has(const std::string& parameter) const { return stored(parameter) != nullptr; }
-  /// Whether a tensor of this name is a copy of another one, or follows from the config.
-  bool is_copy(const std::string& name) const;
+  /// Whether a tensor is a copy of another one, or follows from the config.
+  bool is_copy(const files::StoredTensor& tensor) const;
   /// The value of a parameter in f32. The parts of a fused tensor are asked for in the order of the rules.
   /// Throws FileError for a tensor that is missing or has another shape, InvalidArgument for a parameter
   /// without a rule.

@@ -290,6 +290,10 @@ void check_stacks(const char* function, const TransformerStacks& stacks, std::in
     if (stack->dim != dim)
       throw InvalidArgument(function, "stacks", "of width " + std::to_string(dim),
                             std::to_string(stack->dim));
+    if (stack->input_dim)
+      throw InvalidArgument(function, "stacks",
+                            "without input_dim: one table serves both, and makes the logits",
+                            std::to_string(*stack->input_dim));
   }
   for (const nn::BlockSpec& block : stacks.decoder.blocks) {
     if (!block.cross)
