@@ -1,4 +1,5 @@
 // The families that read both ways. Facts and names: transformers 5.23, and its older forms.
+#include <deque>
 #include <string>
 
 #include "models/family/row.h"
@@ -91,39 +92,50 @@ std::vector<TensorRule> layer_tensors(const std::vector<std::string_view>& their
   return rules;
 }
 
+// BERT's own tensors, below a prefix such as "roberta.".
+std::vector<TensorRule> bert_tensors(const std::string& prefix) {
+  static std::deque<std::string> names;  // rules are views, and the table of families lives as long
+  std::vector<TensorRule> rules;
+  for (const auto& [ours, theirs] : std::initializer_list<std::pair<std::string_view, const char*>>{
+           {"encoder.layers.*.self_attn.q_proj", "encoder.layer.*.attention.self.query"},
+           {"encoder.layers.*.self_attn.k_proj", "encoder.layer.*.attention.self.key"},
+           {"encoder.layers.*.self_attn.v_proj", "encoder.layer.*.attention.self.value"},
+           {"encoder.layers.*.self_attn.out_proj", "encoder.layer.*.attention.output.dense"},
+           {"encoder.layers.*.self_attn_layer_norm", "encoder.layer.*.attention.output.LayerNorm"},
+           {"encoder.layers.*.fc1", "encoder.layer.*.intermediate.dense"},
+           {"encoder.layers.*.fc2", "encoder.layer.*.output.dense"},
+           {"encoder.layers.*.final_layer_norm", "encoder.layer.*.output.LayerNorm"},
+           {"embed_tokens", "embeddings.word_embeddings"},
+           {"embed_types", "embeddings.token_type_embeddings"},
+           {"encoder.embed_positions", "embeddings.position_embeddings"},
+           {"encoder.layernorm_embedding", "embeddings.LayerNorm"}})
+    rules.push_back({ours, names.emplace_back(prefix + theirs)});
+  return rules;
+}
+
 Family bert() {
-  return {
-      .defaults = bert_defaults(),
-      .classes = joined(classes_of("Bert"), {{"BertForPreTraining", FamilyHead::masked}}),
-      // The pooler of the multilingual models has more numbers, and is not computed.
-      .fields = joined(bert_fields(), {token_types,
-                                       {"directionality", FixedField{"\"bidi\""}},
-                                       {"pooler_fc_size", NoEffect{}},
-                                       {"pooler_num_attention_heads", NoEffect{}},
-                                       {"pooler_num_fc_layers", NoEffect{}},
-                                       {"pooler_size_per_head", NoEffect{}},
-                                       {"pooler_type", NoEffect{}}}),
-      .tensors = joined(
-          layer_tensors(
-              {"bert.encoder.layer.*.attention.self.query", "bert.encoder.layer.*.attention.self.key",
-               "bert.encoder.layer.*.attention.self.value", "bert.encoder.layer.*.attention.output.dense",
-               "bert.encoder.layer.*.attention.output.LayerNorm", "bert.encoder.layer.*.intermediate.dense",
-               "bert.encoder.layer.*.output.dense", "bert.encoder.layer.*.output.LayerNorm"}),
-          {{"embed_tokens", "bert.embeddings.word_embeddings"},
-           {"embed_types", "bert.embeddings.token_type_embeddings"},
-           {"encoder.embed_positions", "bert.embeddings.position_embeddings"},
-           {"encoder.layernorm_embedding", "bert.embeddings.LayerNorm"}}),
-      .heads = joined(heads_of_rows(),
-                      {masked_head({}, {{"head.dense", "cls.predictions.transform.dense"},
-                                        {"head.norm", "cls.predictions.transform.LayerNorm"},
-                                        {"head.output.weight", "cls.predictions.decoder.weight"},
-                                        {"head.output.bias", "cls.predictions.bias", Layout::same, nullptr,
-                                         "cls.predictions.decoder.bias"}}),
-                       first_row_head(Activation::tanh,
-                                      {{"head.dense", "bert.pooler.dense"}, {"head.output", "classifier"}})}),
-      .prefix = "bert.",
-      // Labels of sequences alone read the pooler; seq_relationship is a head of its own.
-      .unused = {"*pooler.*", "cls.seq_relationship.*", "cls.predictions.bias"}};
+  return {.defaults = bert_defaults(),
+          .classes = joined(classes_of("Bert"), {{"BertForPreTraining", FamilyHead::masked}}),
+          // The pooler of the multilingual models has more numbers, and is not computed.
+          .fields = joined(bert_fields(), {token_types,
+                                           {"directionality", FixedField{"\"bidi\""}},
+                                           {"pooler_fc_size", NoEffect{}},
+                                           {"pooler_num_attention_heads", NoEffect{}},
+                                           {"pooler_num_fc_layers", NoEffect{}},
+                                           {"pooler_size_per_head", NoEffect{}},
+                                           {"pooler_type", NoEffect{}}}),
+          .tensors = bert_tensors("bert."),
+          .heads = joined(heads_of_rows(),
+                          {masked_head({}, {{"head.dense", "cls.predictions.transform.dense"},
+                                            {"head.norm", "cls.predictions.transform.LayerNorm"},
+                                            {"head.output.weight", "cls.predictions.decoder.weight"},
+                                            {"head.output.bias", "cls.predictions.bias", Layout::same,
+                                             nullptr, "cls.predictions.decoder.bias"}}),
+                           first_row_head(Activation::tanh, {{"head.dense", "bert.pooler.dense"},
+                                                             {"head.output", "classifier"}})}),
+          .prefix = "bert.",
+          // Labels of sequences alone read the pooler; seq_relationship is a head of its own.
+          .unused = {"*pooler.*", "cls.seq_relationship.*", "cls.predictions.bias"}};
 }
 
 // The position of a row is counted from pad_token_id + 1, and so many rows of the table are free.
@@ -168,18 +180,7 @@ Family roberta() {
   return {.defaults = roberta_defaults("roberta", 50265),
           .classes = classes_of("Roberta"),
           .fields = joined(bert_fields(), {token_types, {"pad_token_id", read_rows_behind_padding}}),
-          .tensors = joined(layer_tensors({"roberta.encoder.layer.*.attention.self.query",
-                                           "roberta.encoder.layer.*.attention.self.key",
-                                           "roberta.encoder.layer.*.attention.self.value",
-                                           "roberta.encoder.layer.*.attention.output.dense",
-                                           "roberta.encoder.layer.*.attention.output.LayerNorm",
-                                           "roberta.encoder.layer.*.intermediate.dense",
-                                           "roberta.encoder.layer.*.output.dense",
-                                           "roberta.encoder.layer.*.output.LayerNorm"}),
-                            {{"embed_tokens", "roberta.embeddings.word_embeddings"},
-                             {"embed_types", "roberta.embeddings.token_type_embeddings"},
-                             {"encoder.embed_positions", "roberta.embeddings.position_embeddings"},
-                             {"encoder.layernorm_embedding", "roberta.embeddings.LayerNorm"}}),
+          .tensors = bert_tensors("roberta."),
           .heads = roberta_heads(),
           .prefix = "roberta.",
           .unused = {"*pooler.*", "lm_head.bias"}};
@@ -300,19 +301,7 @@ Family electra() {
                                            {"summary_use_proj", NoEffect{}},
                                            {"summary_activation", NoEffect{}},
                                            {"summary_last_dropout", NoEffect{}}}),
-          .tensors = joined(layer_tensors({"electra.encoder.layer.*.attention.self.query",
-                                           "electra.encoder.layer.*.attention.self.key",
-                                           "electra.encoder.layer.*.attention.self.value",
-                                           "electra.encoder.layer.*.attention.output.dense",
-                                           "electra.encoder.layer.*.attention.output.LayerNorm",
-                                           "electra.encoder.layer.*.intermediate.dense",
-                                           "electra.encoder.layer.*.output.dense",
-                                           "electra.encoder.layer.*.output.LayerNorm"}),
-                            {{"embed_tokens", "electra.embeddings.word_embeddings"},
-                             {"embed_types", "electra.embeddings.token_type_embeddings"},
-                             {"encoder.embed_positions", "electra.embeddings.position_embeddings"},
-                             {"encoder.layernorm_embedding", "electra.embeddings.LayerNorm"},
-                             {"encoder.project_in", "electra.embeddings_project"}}),
+          .tensors = joined(bert_tensors("electra."), {{"encoder.project_in", "electra.embeddings_project"}}),
           .heads = joined(heads_of_rows(),
                           {masked_head(Activation::gelu, {{"head.dense", "generator_predictions.dense"},
                                                           {"head.norm", "generator_predictions.LayerNorm"},
