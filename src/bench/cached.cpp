@@ -17,11 +17,7 @@ namespace fovea::bench {
 namespace {
 
 Tensor operand(DType dtype, const Shape& shape, std::uint64_t seed) {
-  const Tensor x = random_operand(shape, seed);
-  if (dtype == DType::f32) return x;
-  Tensor narrow(dtype, x.shape());
-  for (std::int64_t i = 0; i < x.count(); ++i) narrow.data<bfloat16>()[i] = bfloat16(x.data<float>()[i]);
-  return narrow;
+  return rounded_to(dtype, random_operand(shape, seed));
 }
 
 // Sequences of one cache, and their views.

@@ -133,8 +133,7 @@ ModelRow measured(const ModelBench& bench, Worker& worker, WeightType weights, i
   for (const std::int64_t length : lengths_of(bench))
     sequences.push_back(sequence_of(std::ssize(sequences), length));
   const Ids prompt = sequence_of(bench.batch, bench.prompt);
-  const Probe operands =
-      weights == WeightType::bf16 && absence_of(Probe::dot_bf16).empty() ? Probe::dot_bf16 : Probe::fma_f32;
+  const Probe operands = weights == WeightType::bf16 ? best_bf16_products() : Probe::fma_f32;
   ModelRow row{.weights = weights, .threads = threads, .ids = {}, .reading_parts = {}, .writing_parts = {}};
   row.ids = worker.write(prompt, 1 + bench.tokens);
   const bool writes = !row.ids.empty();

@@ -54,11 +54,7 @@ struct Tensors {
   Tensor query, key, value, output, log_sum_exp, d_output, d_query, d_key, d_value;
   Tensors(const PackedBench& o, DType dtype, std::int64_t queries, std::int64_t keys) {
     const auto make = [&](std::int64_t heads, std::int64_t rows, std::uint64_t seed) {
-      const Tensor x = random_operand({1, heads, rows, o.head_dim}, seed);
-      if (dtype == DType::f32) return x;
-      Tensor narrow(dtype, x.shape());
-      for (std::int64_t i = 0; i < x.count(); ++i) narrow.data<bfloat16>()[i] = bfloat16(x.data<float>()[i]);
-      return narrow;
+      return rounded_to(dtype, random_operand({1, heads, rows, o.head_dim}, seed));
     };
     query = make(o.heads, queries, 1);
     key = make(o.kv_heads, keys, 2);

@@ -209,6 +209,13 @@ std::string absence_of(Probe probe) {
   return reason ? reason : "";
 }
 
+Probe best_bf16_products() {
+  for (const Probe probe : {Probe::amx_bf16, Probe::dot_bf16}) {
+    if (absence_of(probe).empty()) return probe;
+  }
+  return Probe::fma_f32;
+}
+
 double measure(Probe probe, const ProbeOptions& options) {
   if (!absence_of(probe).empty()) return 0.0;
   const bool reads = probe == Probe::read || probe == Probe::update;

@@ -42,6 +42,9 @@ struct ProbeOptions {
                            << 20;  ///< for `read` and `update`: the bytes of all threads together
 };
 
+/// The probe of the fastest products of bf16 numbers here: those of f32 where the CPU has none of bf16.
+Probe best_bf16_products();
+
 /// The rate for each second, of all threads together; 0 where absent.
 double measure(Probe probe, const ProbeOptions& options);
 

@@ -31,17 +31,20 @@ struct Operands {
     const Shape rows{o.batch, o.heads, o.len, dim}, weights{o.batch, o.heads, o.len};
     const float reach = 1.0f / std::sqrt(static_cast<float>(dim));
     const auto like = [](const Tensor& x) { return x ? Tensor(x.dtype(), x.shape()) : Tensor(); };
-    query = uniform(rows, 1, -1, 1);
-    key = uniform(rows, 2, -reach, reach);
-    value = uniform(rows, 3, -1, 1);
-    d_output = uniform(rows, 4, -1, 1);
+    const auto drawn = [&](std::uint64_t seed, float bound) {
+      return rounded_to(o.dtype, uniform(rows, seed, -bound, bound));
+    };
+    query = drawn(1, 1);
+    key = drawn(2, reach);
+    value = drawn(3, 1);
+    d_output = drawn(4, 1);
     output = like(value);
     if (std::holds_alternative<ScalarDecay>(spec.decay)) log_decay = uniform(weights, 5, -0.5f, 0);
     if (std::holds_alternative<KeyDecay>(spec.decay)) log_decay = uniform(rows, 5, -0.5f, 0);
     if (std::holds_alternative<DeltaWrite>(spec.write)) beta = uniform(weights, 6, 0, 1);
     if (std::holds_alternative<DiagonalPlusLowRankWrite>(spec.write)) {
-      a = uniform(rows, 7, -reach, reach);
-      b = uniform(rows, 8, -reach, reach);
+      a = drawn(7, reach);
+      b = drawn(8, reach);
     }
     if (std::holds_alternative<KeySum>(spec.normalizer)) denominator = Tensor(DType::f32, weights);
     d_query = like(query);
@@ -64,10 +67,11 @@ double limit_of(const RecurrenceBench& o, const RecurrenceSpec& spec, std::int64
   const double gates = std::holds_alternative<KeyDecay>(spec.decay)      ? static_cast<double>(dim)
                        : std::holds_alternative<ScalarDecay>(spec.decay) ? 1.0
                                                                          : 0.0;
-  const double bytes = passes * 4.0 * (4.0 * static_cast<double>(dim) + gates);
-  return tokens *
-         std::max({flops / measure(Probe::fma_f32, options), gates / measure(Probe::exponential, options),
-                   bytes / measure(Probe::read, options)});
+  const double bytes =
+      passes * (4.0 * static_cast<double>(size_of(o.dtype)) * static_cast<double>(dim) + 4.0 * gates);
+  const Probe products = o.dtype == DType::bf16 ? best_bf16_products() : Probe::fma_f32;
+  return tokens * std::max({flops / measure(products, options), gates / measure(Probe::exponential, options),
+                            bytes / measure(Probe::read, options)});
 }
 
 RecurrenceRow measure_row(const RecurrenceBench& o, const NamedRecurrence& which, std::int64_t dim,
@@ -80,7 +84,7 @@ RecurrenceRow measure_row(const RecurrenceBench& o, const NamedRecurrence& which
                                                     .num_heads = o.heads,
                                                     .len = o.len,
                                                     .key_dim = dim},
-                                                   {.kernel = o.kernel});
+                                                   {.dtype = o.dtype, .kernel = o.kernel});
   RecurrenceRow row{.name = which.name, .dim = dim};
   row.forward = row.saving = row.backward = row.again = row.forward_limit = row.backward_limit =
       std::numeric_limits<double>::infinity();
@@ -137,7 +141,7 @@ RecurrenceStepRow measure_step_row(const RecurrenceBench& bench, const NamedRecu
                                                     .num_heads = o.heads,
                                                     .len = 1,
                                                     .key_dim = dim},
-                                                   {.kernel = o.kernel});
+                                                   {.dtype = o.dtype, .kernel = o.kernel});
   std::vector<Tensor> states;
   for (std::int64_t layer = 0; layer < o.step_layers; ++layer)
     states.push_back(Tensor::zeros(DType::f32, state_shape(which.spec, plan.shape(), o.batch)));
@@ -256,14 +260,16 @@ RecurrenceRow measure_selective_scan(const RecurrenceBench& bench, const Selecti
 double measure_causal_attention(const RecurrenceBench& bench, std::int64_t dim, std::int64_t len) {
   const auto executor = make_thread_pool(bench.threads);
   const Shape shape{bench.batch, bench.heads, len, dim};
-  const Tensor query = random_operand(shape, 1), key = random_operand(shape, 2),
-               value = random_operand(shape, 3), output(DType::f32, shape);
-  const AttentionPlan plan = make_plan({.mask = Causal{}}, {.batch = bench.batch,
-                                                            .num_query_heads = bench.heads,
-                                                            .num_kv_heads = bench.heads,
-                                                            .query_len = len,
-                                                            .key_len = len,
-                                                            .head_dim = dim});
+  const auto drawn = [&](std::uint64_t seed) { return rounded_to(bench.dtype, random_operand(shape, seed)); };
+  const Tensor query = drawn(1), key = drawn(2), value = drawn(3), output(bench.dtype, shape);
+  const AttentionPlan plan = make_plan({.mask = Causal{}},
+                                       {.batch = bench.batch,
+                                        .num_query_heads = bench.heads,
+                                        .num_kv_heads = bench.heads,
+                                        .query_len = len,
+                                        .key_len = len,
+                                        .head_dim = dim},
+                                       {.dtype = bench.dtype});
   return best_seconds(bench.repeat, [&] {
     attend(plan, {.query = query, .key = key, .value = value}, {.output = output},
            {.executor = executor.get()});

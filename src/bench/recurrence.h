@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "fovea/core/dtype.h"
 #include "fovea/recurrence/spec.h"
 
 namespace fovea::bench {
@@ -14,6 +15,7 @@ namespace fovea::bench {
 struct RecurrenceBench {
   std::int64_t batch = 1, heads = 16, len = 2048;
   std::vector<std::int64_t> dims = {64, 128};  ///< key_dim and value_dim
+  DType dtype = DType::f32;                    ///< of the rows; gates and states are f32
   std::int64_t repeat = 5;                     ///< runs, of which the best counts
   std::string kernel;                          ///< a kernel to force; empty: the best
   int threads = 1;
@@ -34,7 +36,8 @@ const std::vector<NamedRecurrence>& measured_recurrences();
 bool is_asked(const RecurrenceBench& bench, const std::string& name);
 
 /// Seconds of one call. A limit is the largest of three times: products over the rate of multiply-adds,
-/// exponentials over theirs, and bytes of operands over the rate of reading memory.
+/// exponentials over theirs, and bytes of operands over the rate of reading memory. For rows of bf16 the rate
+/// is that of the best products of bf16.
 struct RecurrenceRow {
   std::string name;
   std::int64_t dim = 0;
@@ -63,7 +66,7 @@ void measure_recurrences(const RecurrenceBench& bench, const std::function<void(
 void measure_recurrence_steps(const RecurrenceBench& bench,
                               const std::function<void(const RecurrenceStepRow&)>& tell);
 
-/// Mamba-1's scan over bench.len tokens, with softplus, skip and gate, forward and backward.
+/// Mamba-1's scan in f32 over bench.len tokens, with softplus, skip and gate, forward and backward.
 struct SelectiveScanBench {
   std::int64_t channels = 1536, state_dim = 16;
 };

@@ -18,6 +18,21 @@ Tensor random_operand(Shape shape, std::uint64_t seed) {
   return tensor;
 }
 
+Tensor rounded_to(DType dtype, const Tensor& x) {
+  if (dtype == DType::f32) return x;
+  Tensor rounded(dtype, x.shape());
+  for (std::int64_t i = 0; i < x.count(); ++i) {
+    const float value = x.data<float>()[i];
+    if (dtype == DType::f64)
+      rounded.data<double>()[i] = static_cast<double>(value);
+    else if (dtype == DType::bf16)
+      rounded.data<bfloat16>()[i] = bfloat16(value);
+    else
+      rounded.data<float16>()[i] = float16(value);
+  }
+  return rounded;
+}
+
 double best_seconds(std::int64_t repeat, const std::function<void()>& body, Clock clock) {
   const auto now = [clock] {
     timespec time{};

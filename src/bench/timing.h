@@ -11,6 +11,8 @@ namespace fovea::bench {
 
 /// A tensor of f32 numbers, uniform in [-1, 1).
 Tensor random_operand(Shape shape, std::uint64_t seed);
+/// f32 numbers in another type; those in f32 as they are.
+Tensor rounded_to(DType dtype, const Tensor& x);
 
 /// `wall` is the time that passes. `cpu` is the time that the process used, which a busy machine changes
 /// less.

@@ -140,10 +140,8 @@ struct Turns {
   std::vector<double> seconds, peaks;  // of an update; multiply-adds a second
 };
 
-// Of the products. Without dot products of bf16, rounded numbers are multiplied in f32.
 Probe peak_of(autograd::Operands precision) {
-  const bool dots = precision == autograd::Operands::bf16 && absence_of(Probe::dot_bf16).empty();
-  return dots ? Probe::dot_bf16 : Probe::fma_f32;
+  return precision == autograd::Operands::bf16 ? best_bf16_products() : Probe::fma_f32;
 }
 
 void describe(Contender& model, const TrainBench& bench, TrainRow& row, double peak) {

@@ -66,9 +66,9 @@ void run(bench::RecurrenceBench bench) {
   check_only(bench);
   if (bench.threads == 0) bench.threads = default_executor().thread_count();
   fmt::print(
-      "Recurrences in f32, batch {}, {} heads, {} tokens, {} threads. Times in ms; share of the limit in "
+      "Recurrences in {}, batch {}, {} heads, {} tokens, {} threads. Times in ms; share of the limit in "
       "%.\n",
-      bench.batch, bench.heads, bench.len, bench.threads);
+      to_string(bench.dtype), bench.batch, bench.heads, bench.len, bench.threads);
   fmt::print(
       "Backward reads the states that forward saved; the last columns are forward that saves them, and "
       "backward that computes them again.\n");
@@ -94,6 +94,10 @@ void register_bench_recurrence(Command command_group) {
   command.add_option("--heads", o->heads).check(in_range(1, 1024));
   command.add_option("--len", o->len, "tokens").check(in_range(1, 1 << 22));
   command.add_option("--dims", o->dims, "key_dim and value_dim").delimiter(',').check(in_range(1, 1024));
+  const std::vector<std::pair<std::string, DType>> types{
+      {"f32", DType::f32}, {"bf16", DType::bf16}, {"f16", DType::f16}};
+  command.add_choice("--dtype", o->dtype, types, "of the rows; gates and states are f32, and so is the scan")
+      .option_text("f32, bf16 or f16=f32");
   command.add_option("--step-heads", o->step_heads, "heads of the calls of one token")
       .check(in_range(1, 1024));
   command.add_option("--step-layers", o->step_layers, "layers of the calls of one token; 0: none")

@@ -23,6 +23,7 @@
 #include <cfloat>
 
 #include "kernels/recurrence/chunked.h"
+#include "kernels/recurrence/stored-inl.h"
 #include "kernels/simd/subnormals.h"
 #include "kernels/simd/transpose-inl.h"
 
@@ -37,11 +38,6 @@ constexpr int64_t kWalkBlock = 4;  // tokens: see WalkDecays
 /// i. `strict`: 0..i-1, decayed likewise. `before`: 0..i-1, without the step of token i.
 enum class Reach { inclusive, strict, before };
 
-// Templates of the problem's own header must not be compiled here: see simd/math-inl.h.
-template <class P>
-HWY_INLINE auto* RecurrenceRow(const Operand<P>& x, int64_t b, int64_t h, int64_t r) {
-  return x.data + b * x.batch_stride + h * x.head_stride + r * x.row_stride;
-}
 template <class T>
 HWY_INLINE int64_t ReadersOf(const RecurrenceProblem<T>& p) {
   return p.query_heads > p.heads ? p.query_heads / p.heads : 1;
@@ -152,33 +148,26 @@ HWY_INLINE void MultiplyFlushed(const T* x, const T* f, int64_t dim, T* to) {
   for (int64_t i = 0; i < dim; i += static_cast<int64_t>(hn::Lanes(d)))
     hn::StoreU(Flush(d, hn::Mul(hn::LoadU(d, x + i), hn::LoadU(d, f + i))), d, to + i);
 }
-/// to = f · x; whole vectors.
-template <class T>
-HWY_INLINE void ScaleInto(T f, const T* x, int64_t dim, T* to) {
-  const hn::ScalableTag<T> d;
-  const auto factor = hn::Set(d, f);
-  for (int64_t i = 0; i < dim; i += static_cast<int64_t>(hn::Lanes(d)))
-    hn::StoreU(hn::Mul(hn::LoadU(d, x + i), factor), d, to + i);
-}
 
 /// factor(i) times row i of head h, for `count` rows of `dim` elements; zeros behind and below.
 template <class T, class Factor>
-HWY_INLINE void GatherRows(const Operand<const T*>& from, const TokenSequence& sequence, int64_t h,
-                           const ChunkAt& at, int64_t offset, int64_t dim, int64_t stride, Factor factor,
-                           T* to) {
+HWY_INLINE void GatherRows(const StoredOperand<const std::byte>& from, const TokenSequence& sequence,
+                           int64_t h, const ChunkAt& at, int64_t offset, int64_t dim, int64_t stride,
+                           Factor factor, T* to) {
   for (int64_t i = 0; i < kChunk; ++i) {
     T* row = to + i * stride;
     if (i >= at.count) {
       Fill(T{0}, stride, row);
       continue;
     }
-    const T* source = RecurrenceRow(from, sequence.entry, h, sequence.row(at.begin + i)) + offset;
+    const int64_t token = sequence.row(at.begin + i);
     const T f = factor(i);
-    if (f != T(1) && dim == stride) {
-      ScaleInto(f, source, dim, row);
+    if (f != T(1) && dim == stride && RowsAreOf<T>(from.dtype)) {
+      const auto* source = reinterpret_cast<const T*>(RecurrenceRow(from, sequence.entry, h, token));
+      ScaleInto(f, source + offset, dim, row);
       continue;
     }
-    Copy(source, dim, row);
+    ReadStored(from, sequence.entry, h, token, offset, dim, row);
     Fill(T{0}, stride - dim, row + dim);
     if (f != T(1)) ScaleInto(f, row, stride, row);
   }
@@ -198,7 +187,7 @@ HWY_NOINLINE void GatherChunk(const RecurrenceProblem<T>& p, const ChunkAt& at, 
                               const Chunk<T>& c) {
   const TokenSequence& sequence = p.sequences[at.n];
   const auto one = [](int64_t) { return T(1); };
-  const auto gather = [&](const Operand<const T*>& from, int64_t head, auto factor, T* to) {
+  const auto gather = [&](const StoredOperand<const std::byte>& from, int64_t head, auto factor, T* to) {
     GatherRows(from, sequence, head, at, 0, p.key_dim, c.dim, factor, to);
   };
   gather(p.key, KeyHeadOf(p, at.h), one, c.k);

@@ -24,27 +24,29 @@ class FetchedRows {
       : pieces_(carve.Take<Piece>(kChunk * MostRows(p) + 1)) {}
 
   HWY_INLINE void Restart() { next_ = end_ = 0; }
-  template <class P>
-  HWY_INLINE void Add(const RecurrenceProblem<T>& p, const Operand<P>& from, int64_t h, const ChunkAt& at,
-                      int64_t first, int64_t count) {
+  template <class Byte>
+  HWY_INLINE void Add(const RecurrenceProblem<T>& p, const StoredOperand<Byte>& from, int64_t h,
+                      const ChunkAt& at, int64_t first, int64_t count) {
     if (!from.data) return;
     const TokenSequence& sequence = p.sequences[at.n];
+    const int64_t size = static_cast<int64_t>(size_of(from.dtype));
     const auto row = [&](int64_t i) {
-      return RecurrenceRow(from, sequence.entry, h, sequence.row(at.begin + i)) + first;
+      return RecurrenceRow(from, sequence.entry, h, sequence.row(at.begin + i)) + first * size;
     };
     if (!sequence.rows) {
-      if (at.count > 0) pieces_[end_++] = {row(0), from.row_stride, at.count, count};
+      if (at.count > 0) pieces_[end_++] = {row(0), from.row_stride * size, at.count, count * size};
       return;
     }
-    for (int64_t i = 0; i < at.count; ++i) pieces_[end_++] = {row(i), 0, 1, count};
+    for (int64_t i = 0; i < at.count; ++i) pieces_[end_++] = {row(i), 0, 1, count * size};
   }
   HWY_INLINE void Add(const T* rows, int64_t count, int64_t dim) {
-    if (count > 0) pieces_[end_++] = {rows, dim, count, dim};
+    const int64_t bytes = dim * static_cast<int64_t>(sizeof(T));
+    if (count > 0) pieces_[end_++] = {reinterpret_cast<const std::byte*>(rows), bytes, count, bytes};
   }
   HWY_INLINE void Some() {
     for (int64_t lines = 0; lines < kLinesAtOnce && next_ < end_;) {
       Piece& piece = pieces_[next_];
-      for (int64_t j = 0; j < piece.count; j += kLine, ++lines) FetchLine(piece.row + j);
+      for (int64_t j = 0; j < piece.bytes; j += kLine, ++lines) FetchLine(piece.row + j);
       piece.row += piece.stride;
       if (--piece.rows == 0) ++next_;
     }
@@ -57,11 +59,11 @@ class FetchedRows {
   /// Of backward: key, value, erase, a, b, log_decay and their gradients; query, its gradient, d_output. And
   /// W of saved chunks, whose states are key_dim rows more.
   static int64_t MostRows(const RecurrenceProblem<T>& p) { return 13 + 3 * ReadersOf(p); }
-  static constexpr int64_t kLine = 64 / static_cast<int64_t>(sizeof(T)), kLinesAtOnce = 16;
-  /// Rows that are still to be fetched, and the numbers of each.
+  static constexpr int64_t kLine = 64, kLinesAtOnce = 16;
+  /// Rows that are still to be fetched. The stride and the size of each are in bytes.
   struct Piece {
-    const T* row;
-    int64_t stride, rows, count;
+    const std::byte* row;
+    int64_t stride, rows, bytes;
   };
   Piece* pieces_;
   int64_t next_ = 0, end_ = 0;

@@ -46,6 +46,7 @@ struct BackwardBuffers {
   T* products;         // [key_dim][16]
   T* ends;             // [dim]: the derivative by the sum of all gates of a chunk
   T* bonus;            // [dim]
+  T* row;              // [dim] and [stride]: a scratch buffer
   T* z;                // [key_dim][stride]
   T* checkpoints;      // [segments][key_dim][stride]: the state before each segment
   T* states;           // [chunks of a segment + 1][key_dim][stride]: before each, and behind the last
@@ -69,6 +70,7 @@ HWY_INLINE BackwardBuffers<T> TakeBackwardBuffers(const RecurrenceProblem<T>& p,
   s.products = carve.Take<T>(c.dim * kChunk);
   s.ends = carve.Take<T>(c.dim);
   s.bonus = carve.Take<T>(c.dim);
+  s.row = carve.Take<T>(HWY_MAX(c.dim, stride));
   s.z = carve.Take<T>(state);
   s.checkpoints = carve.Take<T>(segments * state);
   s.states = carve.Take<T>((chunks + 1) * state);
@@ -373,7 +375,7 @@ class BackwardUnit {
         AddScaled(cross * weight, q, p_.key_dim, dk);
       }
       if (!bonus && g_.self_weight.data)
-        *targets_.self_weight.Row(p_, tile_, sequence.entry, h_, row) = d_weight;
+        targets_.self_weight.WriteOne(p_, tile_, sequence.entry, h_, row, d_weight);
     }
   }
 
@@ -384,13 +386,7 @@ class BackwardUnit {
     const int64_t query_group = p_.query_heads < p_.heads ? p_.heads / p_.query_heads : 1,
                   key_group = p_.heads / p_.key_heads;
     const auto put = [&](const GradientTarget<T>& target, int64_t slot, int64_t head, int64_t row, T factor,
-                         T* x) {
-      if (!target.direct.data) return;
-      T* to = target.Row(p_, slot, entry, head, row);
-      if (target.dim == dim) return ScaleInto(factor, x, dim, to);
-      Copy(x, target.dim, to);
-      Scale(factor, target.dim, to);
-    };
+                         const T* x) { target.Write(p_, slot, entry, head, row, factor, x, s_.row); };
     for (int64_t i = 0; i < at.count; ++i) {
       const int64_t row = sequence.row(at.begin + i);
       const T beta = BetaAt(p_, at, i);
@@ -407,14 +403,8 @@ class BackwardUnit {
       }
       if (g_.erase.data) put(targets_.erase, tile_, h_, row, -beta, de);
       if (!g_.value.data) continue;
-      T* to = RecurrenceRow(g_.value, entry, h_, row) + columns_.first;
-      const T *from = s_.d_targets + i * columns_.stride, factor = p_.write == WriteKind::delta ? beta : T(1);
-      if (columns_.count == columns_.stride) {
-        ScaleInto(factor, from, columns_.count, to);
-      } else {
-        Copy(from, columns_.count, to);
-        Scale(factor, columns_.count, to);
-      }
+      WriteScaled(p_.write == WriteKind::delta ? beta : T(1), s_.d_targets + i * columns_.stride,
+                  columns_.first, columns_.count, s_.row, g_.value, entry, h_, row);
     }
   }
 
@@ -425,18 +415,22 @@ class BackwardUnit {
     for (int64_t i = 0; i < at.count; ++i) {
       const int64_t row = sequence.row(at.begin + i);
       if (g_.beta.data) {
-        const T* erase = p_.erase.data ? RecurrenceRow(p_.erase, entry, h_, row) : c_.k + i * c_.dim;
-        const T* value = RecurrenceRow(p_.value, entry, h_, row) + columns_.first;
-        *targets_.beta.Row(p_, tile_, entry, h_, row) =
-            Dot(value, s_.d_targets + i * columns_.stride, columns_.count) -
-            Dot(erase, s_.rows.de + i * c_.dim, p_.key_dim);
+        ReadStored(p_.value, entry, h_, row, columns_.first, columns_.count, s_.row);
+        const T by_value = Dot(s_.row, s_.d_targets + i * columns_.stride, columns_.count);
+        const T* erase = c_.k + i * c_.dim;
+        if (p_.erase.data) {
+          ReadStored(p_.erase, entry, h_, row, 0, p_.key_dim, s_.row);
+          erase = s_.row;
+        }
+        targets_.beta.WriteOne(p_, tile_, entry, h_, row,
+                               by_value - Dot(erase, s_.rows.de + i * c_.dim, p_.key_dim));
       }
       // OwnGradients, which writes it else, has not run.
-      if (!queries_ && g_.self_weight.data) *targets_.self_weight.Row(p_, tile_, entry, h_, row) = 0;
-      if (!g_.log_decay.data) continue;
-      const int64_t width = p_.decay == DecayKind::key ? c_.dim : 1;
-      Copy(s_.rows.decays + i * width, targets_.log_decay.dim,
-           targets_.log_decay.Row(p_, tile_, entry, h_, row));
+      if (!queries_ && g_.self_weight.data) targets_.self_weight.WriteOne(p_, tile_, entry, h_, row, T(0));
+      if (p_.decay == DecayKind::key)
+        targets_.log_decay.Write(p_, tile_, entry, h_, row, T(1), s_.rows.decays + i * c_.dim, s_.row);
+      else if (g_.log_decay.data)
+        targets_.log_decay.WriteOne(p_, tile_, entry, h_, row, s_.rows.decays[i]);
     }
   }
 

@@ -181,11 +181,12 @@ HWY_INLINE void ReadOutputs(const RecurrenceProblem<T>& p, const RecurrenceResul
                             const T* state, FetchedRows<T>& fetch) {
   const TokenSequence& sequence = p.sequences[at.n];
   const int64_t head = at.h * c.readers + reader, stride = columns.stride;
-  const auto row_of = [&](int64_t i) {
-    return RecurrenceRow(results.output, sequence.entry, head, sequence.row(at.begin + i)) + columns.first;
-  };
-  const bool in_place = !sequence.rows && columns.count == stride;
-  T* outputs = in_place ? row_of(0) : f.outputs;
+  const bool in_place = !sequence.rows && columns.count == stride && RowsAreOf<T>(results.output.dtype);
+  T* outputs = f.outputs;
+  if (in_place) {
+    std::byte* first = RecurrenceRow(results.output, sequence.entry, head, sequence.row(at.begin));
+    outputs = reinterpret_cast<T*>(first) + columns.first;
+  }
   const int64_t outputs_stride = in_place ? results.output.row_stride : stride;
   const RowsAt<T> q = QueryRowsOf(p, at, reader, c);
   const int64_t pairs = reader * kChunk * kChunk;
@@ -205,7 +206,9 @@ HWY_INLINE void ReadOutputs(const RecurrenceProblem<T>& p, const RecurrenceResul
       const T share = c.own[reader * kChunk + i] * (p.write == WriteKind::delta ? f.beta[i] : T(1));
       AddScaled(share, rows.values.data + i * rows.values.stride, columns.count, row);
     }
-    if (!in_place) Copy(row, columns.count, row_of(i));
+    if (in_place) continue;
+    WriteStored(row, columns.first, columns.count, results.output, sequence.entry, head,
+                sequence.row(at.begin + i));
   }
 }
 
@@ -215,8 +218,9 @@ HWY_INLINE void AddFetched(const RecurrenceProblem<T>& p, const RecurrenceResult
                            const ChunkAt& at, const Columns& columns, FetchedRows<T>& fetch) {
   fetch.Restart();
   fetch.Add(p, p.key, KeyHeadOf(p, at.h), at, 0, p.key_dim);
-  for (const Operand<const T*>* from : {&p.erase, &p.a, &p.b}) fetch.Add(p, *from, at.h, at, 0, p.key_dim);
-  if (p.decay == DecayKind::key) fetch.Add(p, p.log_decay, at.h, at, 0, p.key_dim);
+  for (const StoredOperand<const std::byte>* from : {&p.erase, &p.a, &p.b})
+    fetch.Add(p, *from, at.h, at, 0, p.key_dim);
+  if (p.decay == DecayKind::key) fetch.Add(p, StoredAs(p.log_decay), at.h, at, 0, p.key_dim);
   fetch.Add(p, p.value, at.h, at, columns.first, columns.count);
   for (int64_t reader = 0; results.output.data && reader < ReadersOf(p); ++reader) {
     fetch.Add(p, p.query, QueryHeadOf(p, at.h, reader), at, 0, p.key_dim);

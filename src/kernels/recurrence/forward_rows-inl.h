@@ -67,28 +67,29 @@ struct ForwardRows {
 /// Whether rows lie so far apart that those of a chunk share few sets of the first-level cache, whose lines
 /// of the same set lie 4 KiB apart. Products read a row several times. Where 16 heads lie between two tokens,
 /// reading rows in place took a tenth to a fifth longer than copying them.
-template <class P>
-HWY_INLINE bool LieFarApart(const Operand<P>& from, int64_t dim) {
-  return from.row_stride > dim && from.row_stride * static_cast<int64_t>(sizeof(*from.data)) >= 1024;
+HWY_INLINE bool LieFarApart(const StoredOperand<const std::byte>& from, int64_t dim) {
+  return from.row_stride > dim && from.row_stride * static_cast<int64_t>(size_of(from.dtype)) >= 1024;
 }
 
-/// Rows of `from` where they are, or copies of them in `buffer` where tokens are left out or `copies`.
+/// Rows of `from` where they are, or copies of them in `buffer` where they have 16 bits, where tokens are
+/// left out, or where `copies`.
 template <class T>
-HWY_INLINE RowsAt<T> RowsOf(const RecurrenceProblem<T>& p, const Operand<const T*>& from, int64_t h,
-                            const ChunkAt& at, int64_t offset, int64_t dim, int64_t stride, bool copies,
-                            T* buffer) {
+HWY_INLINE RowsAt<T> RowsOf(const RecurrenceProblem<T>& p, const StoredOperand<const std::byte>& from,
+                            int64_t h, const ChunkAt& at, int64_t offset, int64_t dim, int64_t stride,
+                            bool copies, T* buffer) {
   const TokenSequence& sequence = p.sequences[at.n];
   if (!from.data) return {nullptr, 0};
-  if (!sequence.rows && !copies) {
-    return {RecurrenceRow(from, sequence.entry, h, sequence.begin + at.begin) + offset, from.row_stride};
+  if (!sequence.rows && !copies && RowsAreOf<T>(from.dtype)) {
+    const std::byte* first = RecurrenceRow(from, sequence.entry, h, sequence.begin + at.begin);
+    return {reinterpret_cast<const T*>(first) + offset, from.row_stride};
   }
   GatherRows(
       from, sequence, h, at, offset, dim, stride, [](int64_t) { return T(1); }, buffer);
   return {buffer, stride};
 }
 template <class T>
-HWY_INLINE RowsAt<T> KeyRowsOf(const RecurrenceProblem<T>& p, const Operand<const T*>& from, int64_t h,
-                               const ChunkAt& at, const Chunk<T>& c, T* buffer) {
+HWY_INLINE RowsAt<T> KeyRowsOf(const RecurrenceProblem<T>& p, const StoredOperand<const std::byte>& from,
+                               int64_t h, const ChunkAt& at, const Chunk<T>& c, T* buffer) {
   return RowsOf(p, from, h, at, 0, p.key_dim, c.dim, LieFarApart(from, p.key_dim), buffer);
 }
 /// The rows of a query head by which outputs read the state.

@@ -1,5 +1,5 @@
 // What a kernel of a recurrence receives: pointers and sizes that the plan has checked. The mathematics is in
-// fovea/recurrence/spec.h. Features, normalisers and widening are the plan's: no kernel knows them.
+// fovea/recurrence/spec.h. Features and normalisers are the plan's: no kernel knows them.
 #pragma once
 
 #include <algorithm>
@@ -32,14 +32,16 @@ struct RecurrenceProblem {
   std::int64_t rows = 0;     ///< batch · len
   std::int64_t longest = 0;  ///< the most tokens of one sequence, or more
 
-  Operand<const T*> query = {};        ///< query_heads
-  Operand<const T*> key = {};          ///< key_heads
-  Operand<const T*> value = {};        ///< heads
+  // Rows are in T, or in 16 bits where T is float.
+  StoredOperand<const std::byte> query = {};  ///< query_heads
+  StoredOperand<const std::byte> key = {};    ///< key_heads
+  StoredOperand<const std::byte> value = {};  ///< heads
+  StoredOperand<const std::byte> erase = {};  ///< delta: heads, rows of key_dim; null: the key
+  StoredOperand<const std::byte> a = {};      ///< low_rank: heads, rows of key_dim
+  StoredOperand<const std::byte> b = {};      ///< likewise
   Operand<const T*> log_decay = {};    ///< heads; rows of key_dim for DecayKind::key, else of 1. A constant
                                        ///< decay has strides of 0
   Operand<const T*> beta = {};         ///< delta: heads, rows of 1; null: 1
-  Operand<const T*> erase = {};        ///< delta: heads, rows of key_dim; null: the key
-  Operand<const T*> a = {}, b = {};    ///< low_rank: heads, rows of key_dim
   Operand<const T*> self_weight = {};  ///< heads, rows of 1
   const T* bonus = nullptr;            ///< before_decay: [heads, key_dim]
   const T* initial_state = nullptr;    ///< [sequences, heads, key_dim, value_dim]; null: zeros
@@ -57,17 +59,18 @@ struct RecurrenceProblem {
 
 template <class T>
 struct RecurrenceResults {
-  Operand<T*> output;        ///< [batch, output_heads, len, value_dim]; data null: not wanted
-  T* final_state = nullptr;  ///< as initial_state, which may be the same memory; null: not wanted
-  T* saved = nullptr;        ///< what backward reads instead of computing it again; null: not wanted
+  StoredOperand<std::byte> output;  ///< [batch, output_heads, len, value_dim]; data null: not wanted
+  T* final_state = nullptr;         ///< as initial_state, which may be the same memory; null: not wanted
+  T* saved = nullptr;               ///< what backward reads instead of computing it again; null: not wanted
 };
 
 /// The derivatives by the results, and the gradients that are wanted. Both are null where there is none.
 template <class T>
 struct RecurrenceGradientProblem {
-  Operand<const T*> d_output;
+  StoredOperand<const std::byte> d_output;
   const T* d_final_state = nullptr;
-  Operand<T*> query, key, value, log_decay, beta, erase, a, b, self_weight;
+  StoredOperand<std::byte> query, key, value, erase, a, b;
+  Operand<T*> log_decay, beta, self_weight;
   T* constant_log_decay = nullptr;  ///< [heads], in the place of log_decay
   T* bonus = nullptr;               ///< [heads, key_dim]
   T* initial_state = nullptr;

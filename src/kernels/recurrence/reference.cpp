@@ -30,8 +30,7 @@ void run_head(const RecurrenceProblem<T>& p, const RecurrenceResults<T>& results
     Step s = step(p.write, t, state);
     for (std::int64_t reader = 0; results.output.data && reader < p.readers(); ++reader) {
       const Vector output = output_of(p.read, t, t.queries[static_cast<std::size_t>(reader)], state, s);
-      T* to = results.output.row(sequence.entry, p.output_head(h, reader), sequence.row(i));
-      for (std::size_t j = 0; j < output.size(); ++j) to[j] = static_cast<T>(output[j]);
+      write_row<T>(output, results.output, sequence.entry, p.output_head(h, reader), sequence.row(i));
     }
     state = std::move(s.after);
   }

@@ -96,20 +96,19 @@ struct Sums {
           f * row[static_cast<std::size_t>(i)];
   }
   template <class T>
-  void write(const TokenSequence& sequence, const Operand<T*>& to) const {
+  void write(const TokenSequence& sequence, const StoredOperand<std::byte>& to) const {
     if (!to.data) return;
     const std::int64_t heads =
         static_cast<std::int64_t>(elements.size()) / std::max<std::int64_t>(tokens * dim, 1);
     for (std::int64_t row = 0; row < heads * tokens; ++row) {
-      T* out = to.row(sequence.entry, row / tokens, sequence.row(row % tokens));
-      for (std::int64_t i = 0; i < dim; ++i)
-        out[i] = static_cast<T>(elements[static_cast<std::size_t>(row * dim + i)]);
+      const auto first = elements.begin() + row * dim;
+      write_row<T>(Vector(first, first + dim), to, sequence.entry, row / tokens, sequence.row(row % tokens));
     }
   }
 };
 
 template <class T>
-void write_row(const Vector& row, T* to) {
+void write_numbers(const Vector& row, T* to) {
   for (std::size_t i = 0; i < row.size(); ++i) to[i] = static_cast<T>(row[i]);
 }
 
@@ -133,8 +132,8 @@ class Backward {
 
   void run() {
     for (std::int64_t h = 0; h < p_.heads; ++h) run_head(h);
-    d_query_.write(sequence_, g_.query);
-    d_key_.write(sequence_, g_.key);
+    d_query_.template write<T>(sequence_, g_.query);
+    d_key_.template write<T>(sequence_, g_.key);
   }
 
  private:
@@ -157,14 +156,14 @@ class Backward {
           step_backward(p_.write, p_.read, t, before[static_cast<std::size_t>(i)], d_outputs(h, i), g);
       write_token(t, d, h, i);
     }
-    if (g_.initial_state) write_row(g.elements, g_.initial_state + offset);
+    if (g_.initial_state) write_numbers(g.elements, g_.initial_state + offset);
   }
 
   std::vector<Vector> d_outputs(std::int64_t h, std::int64_t token) const {
     std::vector<Vector> rows;
     for (std::int64_t reader = 0; g_.d_output.data && reader < p_.readers(); ++reader)
-      rows.push_back(row_of(g_.d_output, sequence_.entry, p_.output_head(h, reader), sequence_.row(token),
-                            p_.value_dim));
+      rows.push_back(row_of<T>(g_.d_output, sequence_.entry, p_.output_head(h, reader), sequence_.row(token),
+                               p_.value_dim));
     return rows;
   }
 
@@ -175,20 +174,23 @@ class Backward {
                        d.queries[reader]);
     d_key_.add_row(p_.key_head(h), token, 1.0, d.key);
     if (!p_.erase.data) d_key_.add_row(p_.key_head(h), token, t.beta, d.erased);
-    const auto put = [&](const Operand<T*>& to, double factor, Vector x) {
+    const auto put = [&](const StoredOperand<std::byte>& to, double factor, Vector x) {
       if (!to.data) return;
       for (double& element : x) element *= factor;
-      write_row(x, to.row(entry, h, row));
+      write_row<T>(x, to, entry, h, row);
     };
     put(g_.value, t.beta, d.target);
     put(g_.erase, t.beta, d.erased);
     put(g_.a, 1.0, d.a);
     put(g_.b, 1.0, d.b);
-    put(g_.beta, 1.0, {dot(t.erase, d.erased) + dot(t.value, d.target)});
-    put(g_.self_weight, 1.0, {d.self_weight});
+    const auto put_weights = [&](const Operand<T*>& to, const Vector& x) {
+      if (to.data) write_numbers(x, to.row(entry, h, row));
+    };
+    put_weights(g_.beta, {dot(t.erase, d.erased) + dot(t.value, d.target)});
+    put_weights(g_.self_weight, {d.self_weight});
     double sum = 0;
     for (const double element : d.log_decay) sum += element;
-    put(g_.log_decay, 1.0, p_.decay == DecayKind::key ? d.log_decay : Vector{sum});
+    put_weights(g_.log_decay, p_.decay == DecayKind::key ? d.log_decay : Vector{sum});
     shared_.constant_log_decay[static_cast<std::size_t>(h)] += sum;
     for (std::size_t i = 0; i < d.bonus.size(); ++i)
       shared_.bonus[static_cast<std::size_t>(h) * d.bonus.size() + i] += d.bonus[i];
@@ -209,8 +211,8 @@ void reference_recur_backward(const RecurrenceProblem<T>& p, const RecurrenceGra
   Shared shared{Vector(static_cast<std::size_t>(p.heads)),
                 Vector(static_cast<std::size_t>(p.heads * p.key_dim))};
   for (std::int64_t n = 0; n < p.sequence_count; ++n) Backward<T>(p, g, n, shared).run();
-  if (g.constant_log_decay) write_row(shared.constant_log_decay, g.constant_log_decay);
-  if (g.bonus) write_row(shared.bonus, g.bonus);
+  if (g.constant_log_decay) write_numbers(shared.constant_log_decay, g.constant_log_decay);
+  if (g.bonus) write_numbers(shared.bonus, g.bonus);
 }
 
 template void reference_recur_backward(const RecurrenceProblem<float>&,

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "kernels/recurrence/problem.h"
+#include "kernels/recurrence/stored_rows.h"
 
 namespace fovea::kernels::reference_recurrence {
 
@@ -72,12 +72,20 @@ struct Token {
   double beta = 1, self_weight = 0;
 };
 
+/// A row whose numbers are of T, or of 16 bits where T is float.
 template <class T>
-Vector row_of(const Operand<const T*>& operand, std::int64_t entry, std::int64_t head, std::int64_t row,
-              std::int64_t dim) {
+Vector row_of(const StoredOperand<const std::byte>& operand, std::int64_t entry, std::int64_t head,
+              std::int64_t row, std::int64_t dim) {
   if (!operand.data) return {};
-  const T* from = operand.row(entry, head, row);
-  return Vector(from, from + dim);
+  std::vector<T> numbers(static_cast<std::size_t>(dim));
+  read_stored(operand.head(head), entry, row, 0, dim, numbers.data());
+  return Vector(numbers.begin(), numbers.end());
+}
+template <class T>
+void write_row(const Vector& row, const StoredOperand<std::byte>& to, std::int64_t entry, std::int64_t head,
+               std::int64_t token) {
+  const std::vector<T> numbers(row.begin(), row.end());
+  write_stored(numbers.data(), 0, static_cast<std::int64_t>(numbers.size()), to.head(head), entry, token);
 }
 
 template <class T>
@@ -86,14 +94,14 @@ Token token_of(const RecurrenceProblem<T>& p, const TokenSequence& sequence, std
   const std::int64_t entry = sequence.entry, row = sequence.row(token), dim = p.key_dim;
   Token t;
   for (std::int64_t reader = 0; reader < p.readers(); ++reader) {
-    t.queries.push_back(row_of(p.query, entry, p.query_head(h, reader), row, dim));
+    t.queries.push_back(row_of<T>(p.query, entry, p.query_head(h, reader), row, dim));
     for (double& element : t.queries.back()) element *= p.scale;
   }
-  t.key = row_of(p.key, entry, p.key_head(h), row, dim);
-  t.value = row_of(p.value, entry, h, row, p.value_dim);
-  t.erase = p.erase.data ? row_of(p.erase, entry, h, row, dim) : t.key;
-  t.a = row_of(p.a, entry, h, row, dim);
-  t.b = row_of(p.b, entry, h, row, dim);
+  t.key = row_of<T>(p.key, entry, p.key_head(h), row, dim);
+  t.value = row_of<T>(p.value, entry, h, row, p.value_dim);
+  t.erase = p.erase.data ? row_of<T>(p.erase, entry, h, row, dim) : t.key;
+  t.a = row_of<T>(p.a, entry, h, row, dim);
+  t.b = row_of<T>(p.b, entry, h, row, dim);
   if (p.beta.data) t.beta = static_cast<double>(*p.beta.row(entry, h, row));
   if (p.self_weight.data) t.self_weight = static_cast<double>(*p.self_weight.row(entry, h, row));
   if (p.bonus) t.bonus.assign(p.bonus + h * dim, p.bonus + (h + 1) * dim);

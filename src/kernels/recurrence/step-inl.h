@@ -83,8 +83,9 @@ HWY_INLINE StepToken<T> TakeStep(const RecurrenceProblem<T>& p, Carve& carve) {
 
 /// f times a row of `count` elements; zeros behind, up to `dim`.
 template <class T>
-HWY_INLINE void GatherRow(const T* from, T f, int64_t count, int64_t dim, T* to) {
-  Copy(from, count, to);
+HWY_INLINE void GatherRow(const StoredOperand<const std::byte>& from, int64_t entry, int64_t h, int64_t row,
+                          T f, int64_t count, int64_t dim, T* to) {
+  ReadStored(from, entry, h, row, 0, count, to);
   Fill(T{0}, dim - count, to + count);
   if (f != T(1)) ScaleInto(f, to, dim, to);
 }
@@ -97,7 +98,7 @@ HWY_INLINE void StepDecays(const RecurrenceProblem<T>& p, const TokenSequence& s
   if (p.decay == DecayKind::none) return Fill(T{1}, s.dim, s.decay);
   const T* gates = RecurrenceRow(p.log_decay, sequence.entry, h, row);
   if (p.decay != DecayKind::key) return Fill(hn::GetLane(Exp(d, hn::Set(d, *gates))), s.dim, s.decay);
-  GatherRow(gates, T(1), p.key_dim, s.dim, s.decay);
+  GatherRow(StoredAs(p.log_decay), sequence.entry, h, row, T(1), p.key_dim, s.dim, s.decay);
   for (int64_t i = 0; i < s.dim; i += static_cast<int64_t>(hn::Lanes(d)))
     hn::StoreU(Exp(d, hn::LoadU(d, s.decay + i)), d, s.decay + i);
 }
@@ -132,22 +133,22 @@ HWY_NOINLINE void PrepareStep(const RecurrenceProblem<T>& p, const TokenSequence
   const int64_t entry = sequence.entry, count = p.key_dim;
   const T beta = p.beta.data ? *RecurrenceRow(p.beta, entry, h, row) : T(1);
   StepDecays(p, sequence, h, row, s);
-  GatherRow(RecurrenceRow(p.key, entry, KeyHeadOf(p, h), row), T(1), count, s.dim, s.k);
-  GatherRow(RecurrenceRow(p.value, entry, h, row), beta, p.value_dim, s.stride, s.target);
+  GatherRow(p.key, entry, KeyHeadOf(p, h), row, T(1), count, s.dim, s.k);
+  GatherRow(p.value, entry, h, row, beta, p.value_dim, s.stride, s.target);
   if (p.write == WriteKind::low_rank) {
-    GatherRow(RecurrenceRow(p.a, entry, h, row), T(1), count, s.dim, s.e);
-    GatherRow(RecurrenceRow(p.b, entry, h, row), T(1), count, s.dim, s.b);
+    GatherRow(p.a, entry, h, row, T(1), count, s.dim, s.e);
+    GatherRow(p.b, entry, h, row, T(1), count, s.dim, s.b);
   } else if (p.write == WriteKind::delta) {
-    const T* erase = p.erase.data ? RecurrenceRow(p.erase, entry, h, row)
-                                  : RecurrenceRow(p.key, entry, KeyHeadOf(p, h), row);
-    GatherRow(erase, -beta, count, s.dim, s.e);
+    if (p.erase.data)
+      GatherRow(p.erase, entry, h, row, -beta, count, s.dim, s.e);
+    else
+      GatherRow(p.key, entry, KeyHeadOf(p, h), row, -beta, count, s.dim, s.e);
     MultiplyFlushed(s.e, s.decay, s.dim, s.e);
   }
   if (!queries) return;
   for (int64_t reader = 0; reader < s.readers; ++reader) {
     T* q = s.q + reader * s.dim;
-    GatherRow(RecurrenceRow(p.query, entry, QueryHeadOf(p, h, reader), row), static_cast<T>(p.scale), count,
-              s.dim, q);
+    GatherRow(p.query, entry, QueryHeadOf(p, h, reader), row, static_cast<T>(p.scale), count, s.dim, q);
     if (p.read == ReadKind::before_decay)
       Copy(q, s.dim, s.q_start + reader * s.dim);
     else
@@ -237,7 +238,7 @@ HWY_INLINE void StepOutput(const RecurrenceProblem<T>& p, const RecurrenceResult
                            const StepToken<T>& s) {
   if (s.of_target[reader] != T(0)) AddScaled(s.of_target[reader], s.target, s.stride, s.sums);
   if (s.of_written[reader] != T(0)) AddScaled(s.of_written[reader], s.written, s.stride, s.sums);
-  Copy(s.sums, p.value_dim, RecurrenceRow(results.output, sequence.entry, h * s.readers + reader, row));
+  WriteStored(s.sums, 0, p.value_dim, results.output, sequence.entry, h * s.readers + reader, row);
 }
 
 /// One token. The panels are the columns of whole vectors, and the last columns.

@@ -1,24 +1,13 @@
-// Tensors [entries, len, dim] as kernels that go channel by channel read and write them: in the type in which
-// they are stored, one row at a time. And blocks of tokens, the units of such kernels.
+// Reads and writes rows of tensors in the type in which they are stored, one at a time. And blocks of tokens,
+// the units of kernels that go channel by channel.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 
-#include "fovea/core/dtype.h"
 #include "kernels/recurrence/problem.h"
 
 namespace fovea::kernels {
-
-/// The innermost axis is contiguous; strides in elements. `data` is null where there is no such tensor.
-template <class Byte>
-struct StoredRows {
-  Byte* data = nullptr;
-  DType dtype = DType::f32;
-  std::int64_t entry_stride = 0, row_stride = 0;
-
-  std::size_t element_size() const { return size_of(dtype); }
-};
 
 /// to[i] = element first + i of the row. f64 is read as double, every other type as float.
 void read_stored(const StoredRows<const std::byte>& rows, std::int64_t entry, std::int64_t row,

@@ -15,7 +15,7 @@ namespace HWY_NAMESPACE {
 
 template <class T>
 struct GradientTarget {
-  Operand<T*> direct;
+  StoredOperand<std::byte> direct;
   T* partial = nullptr;  // [slots][heads][rows][dim]
   int64_t slots = 1, heads = 0, dim = 0;
 
@@ -23,9 +23,24 @@ struct GradientTarget {
                         int64_t row) const {
     return partial + ((slot * heads + head) * p.rows + entry * p.len + row) * dim;
   }
-  HWY_INLINE T* Row(const RecurrenceProblem<T>& p, int64_t slot, int64_t entry, int64_t head,
-                    int64_t row) const {
-    return partial ? Partial(p, slot, entry, head, row) : RecurrenceRow(direct, entry, head, row);
+  /// Writes f · x to the row of this slot; x and the scratch buffer have whole vectors.
+  HWY_INLINE void Write(const RecurrenceProblem<T>& p, int64_t slot, int64_t entry, int64_t head, int64_t row,
+                        T f, const T* x, T* scratch) const {
+    if (!direct.data) return;
+    if (!partial) return WriteScaled(f, x, 0, dim, scratch, direct, entry, head, row);
+    T* to = Partial(p, slot, entry, head, row);
+    const int64_t whole = Padded<T>(dim);
+    if (whole == dim) return ScaleInto(f, x, dim, to);
+    ScaleInto(f, x, whole, scratch);
+    Copy(scratch, dim, to);
+  }
+  HWY_INLINE void WriteOne(const RecurrenceProblem<T>& p, int64_t slot, int64_t entry, int64_t head,
+                           int64_t row, T x) const {
+    if (!direct.data) return;
+    if (partial)
+      *Partial(p, slot, entry, head, row) = x;
+    else
+      *reinterpret_cast<T*>(RecurrenceRow(direct, entry, head, row)) = x;
   }
 };
 
@@ -41,7 +56,8 @@ template <class T>
 HWY_INLINE GradientTargets<T> TakeTargets(const RecurrenceProblem<T>& p,
                                           const RecurrenceGradientProblem<T>& g, Carve& carve) {
   const int64_t tiles = TilesOf(p).count;
-  const auto take = [&](bool exists, const Operand<T*>& direct, int64_t sharing, int64_t heads, int64_t dim) {
+  const auto take = [&](bool exists, const StoredOperand<std::byte>& direct, int64_t sharing, int64_t heads,
+                        int64_t dim) {
     GradientTarget<T> target{direct, nullptr, tiles * sharing, heads, dim};
     if (exists && target.slots > 1) target.partial = carve.Take<T>(target.slots * heads * p.rows * dim);
     return target;
@@ -55,9 +71,9 @@ HWY_INLINE GradientTargets<T> TakeTargets(const RecurrenceProblem<T>& p,
       take(delta, g.erase, 1, p.heads, dim),
       take(low_rank, g.a, 1, p.heads, dim),
       take(low_rank, g.b, 1, p.heads, dim),
-      take(delta, g.beta, 1, p.heads, 1),
-      take(p.read == ReadKind::self_weight, g.self_weight, 1, p.heads, 1),
-      take(p.decay != DecayKind::none && !constant, g.log_decay, 1, p.heads,
+      take(delta, StoredAs(g.beta), 1, p.heads, 1),
+      take(p.read == ReadKind::self_weight, StoredAs(g.self_weight), 1, p.heads, 1),
+      take(p.decay != DecayKind::none && !constant, StoredAs(g.log_decay), 1, p.heads,
            p.decay == DecayKind::key ? dim : 1),
       constant ? carve.Take<T>(p.sequence_count * tiles * p.heads) : nullptr,
       p.read == ReadKind::before_decay ? carve.Take<T>(p.sequence_count * tiles * p.heads * dim) : nullptr};
@@ -71,10 +87,11 @@ void ReducePartials(const RecurrenceProblem<T>& p, const GradientTarget<T>& targ
     const TokenSequence& sequence = p.sequences[unit / target.heads];
     const int64_t head = unit % target.heads;
     for (int64_t i = 0; i < sequence.count; ++i) {
-      T* to = RecurrenceRow(target.direct, sequence.entry, head, sequence.row(i));
-      Copy(target.Partial(p, 0, sequence.entry, head, sequence.row(i)), target.dim, to);
+      const int64_t row = sequence.row(i);
+      T* sum = target.Partial(p, 0, sequence.entry, head, row);
       for (int64_t slot = 1; slot < target.slots; ++slot)
-        AddScaled(T(1), target.Partial(p, slot, sequence.entry, head, sequence.row(i)), target.dim, to);
+        AddScaled(T(1), target.Partial(p, slot, sequence.entry, head, row), target.dim, sum);
+      WriteStored(sum, 0, target.dim, target.direct, sequence.entry, head, row);
     }
   });
 }

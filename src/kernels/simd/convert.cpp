@@ -7,67 +7,24 @@
 #include "hwy/foreach_target.h"
 #include "hwy/highway.h"
 #include "kernels/simd/best.h"
-#include "kernels/simd/load-inl.h"
+#include "kernels/simd/convert-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace fovea::kernels {
 namespace HWY_NAMESPACE {
 
-void Widen(const float16* from, int64_t count, float* to) {
-  const hn::ScalableTag<float> d;
-  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
-  const auto* halves = reinterpret_cast<const hwy::float16_t*>(from);
-  int64_t i = 0;
-  for (; i + lanes <= count; i += lanes) hn::StoreU(LoadWide(d, halves + i), d, to + i);
-  for (; i < count; ++i) to[i] = static_cast<float>(from[i]);
+// Overloads have no address of their own.
+void WidenF16(const float16* from, int64_t count, float* to) {
+  Widen(from, count, to);
 }
-
-void Narrow(const float* from, int64_t count, float16* to) {
-  int64_t i = 0;
-#if FOVEA_NATIVE_F16
-  const hn::ScalableTag<float> d;
-  const hn::Rebind<hwy::float16_t, decltype(d)> d16;
-  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
-  auto* halves = reinterpret_cast<hwy::float16_t*>(to);
-  for (; i + lanes <= count; i += lanes)
-    hn::StoreU(hn::DemoteTo(d16, hn::LoadU(d, from + i)), d16, halves + i);
-#endif
-  for (; i < count; ++i) to[i] = float16(from[i]);
+void NarrowF16(const float* from, int64_t count, float16* to) {
+  Narrow(from, count, to);
 }
-
 void WidenBf16(const bfloat16* from, int64_t count, float* to) {
-  const hn::ScalableTag<float> d;
-  const hn::RebindToUnsigned<decltype(d)> du;
-  const hn::Rebind<uint16_t, decltype(d)> d16;
-  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
-  const auto* halves = reinterpret_cast<const uint16_t*>(from);
-  int64_t i = 0;
-  for (; i + lanes <= count; i += lanes) {
-    const auto bits = hn::PromoteTo(du, hn::LoadU(d16, halves + i));
-    hn::StoreU(hn::BitCast(d, hn::ShiftLeft<16>(bits)), d, to + i);
-  }
-  for (; i < count; ++i) to[i] = static_cast<float>(from[i]);
+  Widen(from, count, to);
 }
-
-// As bfloat16's constructor rounds.
 void NarrowBf16(const float* from, int64_t count, bfloat16* to) {
-  const hn::ScalableTag<float> d;
-  const hn::RebindToUnsigned<decltype(d)> du;
-  const hn::RebindToSigned<decltype(d)> di;
-  const hn::Rebind<uint16_t, decltype(d)> d16;
-  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
-  auto* halves = reinterpret_cast<uint16_t*>(to);
-  int64_t i = 0;
-  for (; i + lanes <= count; i += lanes) {
-    const auto x = hn::LoadU(d, from + i);
-    const auto bits = hn::BitCast(du, x), high = hn::ShiftRight<16>(bits);
-    const auto even = hn::And(high, hn::Set(du, 1u));
-    const auto rounded = hn::ShiftRight<16>(hn::Add(hn::Add(bits, hn::Set(du, 0x7fffu)), even));
-    const auto quiet = hn::Or(high, hn::Set(du, 0x40u));
-    const auto half = hn::IfThenElse(hn::RebindMask(du, hn::Ne(x, x)), quiet, rounded);
-    hn::StoreU(hn::DemoteTo(d16, hn::BitCast(di, half)), d16, halves + i);
-  }
-  for (; i < count; ++i) to[i] = bfloat16(from[i]);
+  Narrow(from, count, to);
 }
 
 }  // namespace HWY_NAMESPACE
@@ -78,10 +35,10 @@ HWY_AFTER_NAMESPACE();
 namespace fovea::kernels {
 
 void widen(const float16* from, std::int64_t count, float* to) {
-  FOVEA_BEST(Widen)(from, count, to);
+  FOVEA_BEST(WidenF16)(from, count, to);
 }
 void narrow(const float* from, std::int64_t count, float16* to) {
-  FOVEA_BEST(Narrow)(from, count, to);
+  FOVEA_BEST(NarrowF16)(from, count, to);
 }
 
 void widen(const bfloat16* from, std::int64_t count, float* to) {

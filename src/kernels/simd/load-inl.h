@@ -32,10 +32,14 @@ HWY_INLINE hn::Vec<D> LoadWide(D d, const S* from) {
     const hn::RebindToUnsigned<D> du;
     const auto bits =
         hn::PromoteTo(du, hn::LoadU(hn::Rebind<uint16_t, D>(), reinterpret_cast<const uint16_t*>(from)));
-    const auto magnitude = hn::ShiftLeft<13>(hn::And(bits, hn::Set(du, 0x7fffu)));
-    const auto wild = hn::Eq(hn::And(bits, hn::Set(du, 0x7c00u)), hn::Set(du, 0x7c00u));
-    // The exponent is 112 too small, or the number is subnormal: one product corrects both.
-    const auto number = hn::BitCast(du, hn::Mul(hn::BitCast(d, magnitude), hn::Set(d, 0x1p112f)));
+    const auto magnitude = hn::And(bits, hn::Set(du, 0x7fffu)),
+               exponent = hn::And(bits, hn::Set(du, 0x7c00u));
+    const auto wild = hn::Eq(exponent, hn::Set(du, 0x7c00u));
+    const auto normal = hn::Add(hn::ShiftLeft<13>(magnitude), hn::Set(du, 112u << 23));
+    // Subnormal numbers as integers: one product for both kinds gave 0 where FlushSubnormals is on.
+    const auto integer = hn::ConvertTo(d, hn::BitCast(hn::RebindToSigned<D>(), magnitude));
+    const auto small = hn::BitCast(du, hn::Mul(integer, hn::Set(d, 0x1p-24f)));
+    const auto number = hn::IfThenElse(hn::Eq(exponent, hn::Zero(du)), small, normal);
     const auto whole = hn::Or(number, hn::IfThenElseZero(wild, hn::Set(du, 0x7f800000u)));
     return hn::BitCast(d, hn::Or(whole, hn::ShiftLeft<16>(hn::And(bits, hn::Set(du, 0x8000u)))));
 #endif

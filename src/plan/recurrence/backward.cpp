@@ -11,11 +11,11 @@ using kernels::TokenSequence;
 
 constexpr const char* function = "recur_backward";
 
-// The kernel's gradients where they are not the caller's memory: in the type of arithmetic, by features, and
-// with a column for the sum of keys.
+// The kernel's gradients where they are not the caller's memory: by features, and with a column for the sum
+// of keys.
 template <class T>
 struct Copies {
-  Operand<T*> d_output, query, key, value, erase, a, b;
+  Operand<T*> d_output, query, key, value;
 };
 
 template <class T>
@@ -24,14 +24,10 @@ Copies<T> take_copies(const RecurrencePlan::Impl& plan, const RecurrenceSizes& s
   const auto take = [&](bool copies, std::int64_t heads, std::int64_t dim) {
     return copies ? take_operand<T>(sizes, all_rows(sizes), heads, dim, carver) : Operand<T*>{};
   };
-  const bool delta = plan.write() == WriteKind::delta, low_rank = plan.write() == WriteKind::low_rank;
-  return {take(copies_values(plan), s.num_output_heads(), plan.columns()),
-          take(copies_keys(plan), s.num_query_heads, s.key_dim),
-          take(copies_keys(plan), s.num_key_heads, s.key_dim),
-          take(copies_values(plan), s.num_heads, plan.columns()),
-          take(plan.in_16_bits() && delta, s.num_heads, s.key_dim),
-          take(plan.in_16_bits() && low_rank, s.num_heads, s.key_dim),
-          take(plan.in_16_bits() && low_rank, s.num_heads, s.key_dim)};
+  return {take(plan.sums_keys(), s.num_output_heads(), plan.columns()),
+          take(plan.maps_features(), s.num_query_heads, s.key_dim),
+          take(plan.maps_features(), s.num_key_heads, s.key_dim),
+          take(plan.sums_keys(), s.num_heads, plan.columns())};
 }
 
 template <class T>
@@ -57,7 +53,6 @@ void copy_d_output(const RecurrencePlan::Impl& plan, const RecurrenceLoss& loss,
   for_token_rows(sequences, plan.shape.num_output_heads(), executor,
                  [&](std::int64_t b, std::int64_t h, std::int64_t r) {
                    T* row = to.row(b, h, r);
-                   if (!plan.sums_keys()) return read_row(loss.d_output, b, h, r, row);
                    const T denominator = *denominators.row(b, h, r);
                    T sum = 0;
                    with_type(plan.dtype, [&](auto element) {
@@ -82,22 +77,22 @@ kernels::RecurrenceGradientProblem<T> gradient_problem(const RecurrencePlan::Imp
                                                        const Copies<T>& copies) {
   kernels::RecurrenceGradientProblem<T> g;
   const auto target = [](const TensorView& view, const Operand<T*>& copy) {
-    if (!view) return Operand<T*>{};
-    return copy.data ? copy : operand_of<T>(view);
+    return view && copy.data ? stored_operand(copy) : stored_operand(view);
   };
-  if (loss.d_output) {
+  if (loss.d_output && copies.d_output.data) {
     const Operand<T*>& copy = copies.d_output;
-    g.d_output = copy.data
-                     ? Operand<const T*>{copy.data, copy.batch_stride, copy.head_stride, copy.row_stride}
-                     : operand_of<T>(loss.d_output);
+    g.d_output =
+        stored_operand(Operand<const T*>{copy.data, copy.batch_stride, copy.head_stride, copy.row_stride});
+  } else {
+    g.d_output = stored_operand(loss.d_output);
   }
   if (loss.d_final_state) g.d_final_state = loss.d_final_state.template data<T>();
   g.query = target(gradients.query, copies.query);
   g.key = target(gradients.key, copies.key);
   g.value = target(gradients.value, copies.value);
-  g.erase = target(gradients.erase, copies.erase);
-  g.a = target(gradients.a, copies.a);
-  g.b = target(gradients.b, copies.b);
+  g.erase = stored_operand(gradients.erase);
+  g.a = stored_operand(gradients.a);
+  g.b = stored_operand(gradients.b);
   if (plan.decay() == DecayKind::constant && gradients.log_decay)
     g.constant_log_decay = gradients.log_decay.template data<T>();
   else
@@ -114,20 +109,15 @@ template <class T>
 void finish_gradients(const RecurrencePlan::Impl& plan, const RecurrenceInputs& inputs,
                       const RecurrenceGradients& gradients, const Copies<T>& copies,
                       std::span<const TokenSequence> sequences, Executor& executor) {
-  const auto finish = [&](const Operand<T*>& copy, const TensorView& to) {
-    if (!copy.data || !to) return;
-    for_token_rows(sequences, to.size(1), executor, [&](std::int64_t b, std::int64_t h, std::int64_t r) {
-      write_row(static_cast<const T*>(copy.row(b, h, r)), to, b, h, r);
-    });
-  };
   if (copies.query.data && gradients.query)
     features_backward(plan, inputs.query, copies.query, gradients.query, sequences, executor);
   if (copies.key.data && gradients.key)
     features_backward(plan, inputs.key, copies.key, gradients.key, sequences, executor);
-  finish(copies.value, gradients.value);
-  finish(copies.erase, gradients.erase);
-  finish(copies.a, gradients.a);
-  finish(copies.b, gradients.b);
+  if (!copies.value.data || !gradients.value) return;
+  for_token_rows(sequences, plan.shape.num_heads, executor,
+                 [&](std::int64_t b, std::int64_t h, std::int64_t r) {
+                   write_row(static_cast<const T*>(copies.value.row(b, h, r)), gradients.value, b, h, r);
+                 });
 }
 
 template <class T>

@@ -22,8 +22,7 @@ constexpr std::size_t bytes_of_copies = std::size_t{4} << 20;
 template <class T>
 kernels::RecurrenceProblem<T> count_copies(const RecurrencePlan::Impl& plan, const RecurrenceSizes& sizes,
                                            const TokenRows& rows, Carver& counting) {
-  if (copies_values(plan))
-    take_operand<T>(sizes, rows, plan.shape.num_output_heads(), plan.columns(), counting);
+  if (plan.sums_keys()) take_operand<T>(sizes, rows, plan.shape.num_output_heads(), plan.columns(), counting);
   return prepare_recurrence<T>(plan, {}, sizes, rows, {}, counting, nullptr);
 }
 
@@ -33,8 +32,7 @@ kernels::RecurrenceProblem<T> count_copies(const RecurrencePlan::Impl& plan, con
 std::int64_t tokens_at_once(const RecurrencePlan::Impl& plan, const RecurrenceSizes& sizes,
                             const SequenceLists& lists) {
   const std::int64_t chunk = plan.candidate->chunk;
-  const bool copies = copies_keys(plan) || copies_values(plan);
-  if (!copies || chunk == 1 || !lists.starts.empty() || !lists.present.empty()) return sizes.len;
+  if (!plan.copies() || chunk == 1 || !lists.starts.empty() || !lists.present.empty()) return sizes.len;
   const std::int64_t multiple = 4 * chunk;
   const std::size_t bytes = with_wide_type(plan.dtype, [&](auto t) {
     Carver counting;
@@ -57,7 +55,7 @@ std::size_t forward_bytes(const RecurrencePlan::Impl& plan, const RecurrenceSize
   counting.take<TokenSequence>(sizes.sequences);
   // The states between pieces. Counted without pieces too, so that a plan's workspace is enough for all
   // calls.
-  if (copies_keys(plan) || copies_values(plan)) counting.take<T>(elements_of_states(plan, sizes));
+  if (plan.copies()) counting.take<T>(elements_of_states(plan, sizes));
   const auto problem = count_copies<T>(plan, sizes, {0, tokens}, counting);
   return counting.used() + 128 + plan.candidate->code<T>().forward_bytes(problem, threads);
 }
@@ -68,7 +66,7 @@ std::size_t recur_bytes(const RecurrencePlan::Impl& plan, const RecurrenceSizes&
                         [&](auto t) { return forward_bytes<decltype(t)>(plan, sizes, tokens, threads); });
 }
 
-// The caller's output from the kernel's, whose last column is the sum of keys where there is one.
+// The caller's output from the kernel's, whose last column is the sum of keys.
 template <class T>
 void finish_output(const RecurrencePlan::Impl& plan, const kernels::Operand<T*>& from,
                    const RecurrenceOutputs& outputs, std::span<const TokenSequence> sequences,
@@ -78,11 +76,9 @@ void finish_output(const RecurrencePlan::Impl& plan, const kernels::Operand<T*>&
   for_token_rows(sequences, plan.shape.num_output_heads(), executor,
                  [&](std::int64_t b, std::int64_t h, std::int64_t r) {
                    T* row = from.row(b, h, r);
-                   if (plan.sums_keys()) {
-                     const T denominator = row[dim] + static_cast<T>(plan.epsilon());
-                     kernels::divide(denominator, dim, row);
-                     if (denominators.data) *denominators.row(b, h, r) = denominator;
-                   }
+                   const T denominator = row[dim] + static_cast<T>(plan.epsilon());
+                   kernels::divide(denominator, dim, row);
+                   if (denominators.data) *denominators.row(b, h, r) = denominator;
                    write_row(static_cast<const T*>(row), outputs.output, b, h, r);
                  });
 }
@@ -115,7 +111,8 @@ void run(const RecurrencePlan::Impl& plan, const RecurrenceInputs& inputs, const
   if (outputs.final_state) results.final_state = outputs.final_state.template data<T>();
   if (tokens < sizes.len && !results.final_state)
     results.final_state = carver.take<T>(elements_of_states(plan, sizes));
-  const bool copies = copies_values(plan) && outputs.output;
+  const bool copies = plan.sums_keys() && outputs.output;
+  kernels::Operand<T*> copy;
   std::int64_t first = 0;
   do {  // once for a call without tokens, whose states are copied
     const TokenRows rows{first, std::min(tokens, sizes.len - first)};
@@ -123,12 +120,10 @@ void run(const RecurrencePlan::Impl& plan, const RecurrenceInputs& inputs, const
     const auto of_piece = tokens < sizes.len ? tokens_of(sequences, rows, piece) : sequences;
     auto problem = prepare_recurrence<T>(plan, inputs, sizes, rows, of_piece, piece, &executor);
     if (first > 0) problem.initial_state = results.final_state;
-    if (copies)
-      results.output = take_operand<T>(sizes, rows, plan.shape.num_output_heads(), plan.columns(), piece);
-    else if (outputs.output)
-      results.output = operand_of<T>(outputs.output);
+    if (copies) copy = take_operand<T>(sizes, rows, plan.shape.num_output_heads(), plan.columns(), piece);
+    results.output = copies ? stored_operand(copy) : stored_operand(outputs.output);
     plan.candidate->code<T>().forward(problem, results, executor, piece.rest().data());
-    if (copies) finish_output(plan, results.output, outputs, of_piece, executor);
+    if (copies) finish_output(plan, copy, outputs, of_piece, executor);
     first += tokens;
   } while (first < sizes.len);
   if (saved) std::fill_n(saved, stamp_size<T>, static_cast<T>(stamp_of(plan, sizes)));

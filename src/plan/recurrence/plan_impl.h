@@ -32,7 +32,8 @@ struct RecurrencePlan::Impl {
   double epsilon() const { return std::get<KeySum>(spec.normalizer).epsilon; }
   /// Columns of a state, and elements of a value as the kernels see it.
   std::int64_t columns() const { return shape.value_dim + (sums_keys() ? 1 : 0); }
-  bool in_16_bits() const { return size_of(dtype) == 2; }
+  /// Whether kernels see copies of operands: features of queries and keys, values with a column of ones.
+  bool copies() const { return maps_features() || sums_keys(); }
   DType compute_dtype() const { return dtype == DType::f64 ? DType::f64 : DType::f32; }
 };
 

@@ -9,13 +9,15 @@ namespace fovea {
 namespace {
 
 using kernels::Operand;
+using kernels::StoredOperand;
 using kernels::TokenSequence;
 
-// Operands that the kernel sees as copies, which are all made in one parallel pass.
+// Operands that the kernel sees as copies, in the type of arithmetic, which are all made in one parallel
+// pass.
 template <class T>
 class OperandCopies {
  public:
-  enum class Change { none, features, ones };
+  enum class Change { features, ones };
 
   void add(const ConstTensorView& from, const Operand<T*>& to, Change change) {
     list_[static_cast<std::size_t>(count_++)] = {from, to, change};
@@ -40,9 +42,9 @@ class OperandCopies {
   struct Copy {
     ConstTensorView from;
     Operand<T*> to;
-    Change change = Change::none;
+    Change change = Change::features;
   };
-  std::array<Copy, 6> list_;
+  std::array<Copy, 3> list_;
   int count_ = 0;
   std::int64_t heads_ = 0;
 };
@@ -73,21 +75,19 @@ kernels::RecurrenceProblem<T> prepare_recurrence(const RecurrencePlan::Impl& pla
                                   .longest = std::min(sizes.len, s.len)};
   OperandCopies<T> all;
   const auto operand = [&](const ConstTensorView& view, std::int64_t heads, std::int64_t dim, bool copies,
-                           Change change) -> Operand<const T*> {
-    if (!copies) return view ? operand_of<T>(view) : Operand<const T*>{};
+                           Change change) -> StoredOperand<const std::byte> {
+    if (!copies) return stored_operand(view);
     const Operand<T*> copy = take_operand<T>(sizes, rows, heads, dim, carver);
     if (!executor || !view) return {};
     all.add(view, copy, change);
-    return {copy.data, copy.batch_stride, copy.head_stride, copy.row_stride};
+    return stored_operand(Operand<const T*>{copy.data, copy.batch_stride, copy.head_stride, copy.row_stride});
   };
-  const Change of_keys = plan.maps_features() ? Change::features : Change::none,
-               of_values = plan.sums_keys() ? Change::ones : Change::none;
-  p.query = operand(inputs.query, s.num_query_heads, s.key_dim, copies_keys(plan), of_keys);
-  p.key = operand(inputs.key, s.num_key_heads, s.key_dim, copies_keys(plan), of_keys);
-  p.value = operand(inputs.value, s.num_heads, plan.columns(), copies_values(plan), of_values);
-  p.erase = operand(inputs.erase, s.num_heads, s.key_dim, plan.in_16_bits(), Change::none);
-  p.a = operand(inputs.a, s.num_heads, s.key_dim, plan.in_16_bits(), Change::none);
-  p.b = operand(inputs.b, s.num_heads, s.key_dim, plan.in_16_bits(), Change::none);
+  p.query = operand(inputs.query, s.num_query_heads, s.key_dim, plan.maps_features(), Change::features);
+  p.key = operand(inputs.key, s.num_key_heads, s.key_dim, plan.maps_features(), Change::features);
+  p.value = operand(inputs.value, s.num_heads, plan.columns(), plan.sums_keys(), Change::ones);
+  p.erase = stored_operand(inputs.erase);
+  p.a = stored_operand(inputs.a);
+  p.b = stored_operand(inputs.b);
   if (executor) all.make(plan, sequences, *executor);
   p.log_decay = weight_operand<T>(inputs.log_decay);
   p.beta = weight_operand<T>(inputs.beta);
@@ -104,14 +104,12 @@ void features_backward(const RecurrencePlan::Impl& plan, const ConstTensorView& 
   const std::int64_t dim = plan.shape.key_dim;
   for_token_rows(sequences, x.size(1), executor, [&](std::int64_t b, std::int64_t h, std::int64_t r) {
     T* row = d_features.row(b, h, r);
-    if (plan.maps_features()) {
-      constexpr std::int64_t most = 64;
-      for (std::int64_t d = 0; d < dim; d += most) {
-        T piece[most];
-        const std::int64_t count = std::min(most, dim - d);
-        read_row(x.slice(3, d, count), b, h, r, piece);
-        kernels::times_elu_slope(piece, count, row + d);
-      }
+    constexpr std::int64_t most = 64;
+    for (std::int64_t d = 0; d < dim; d += most) {
+      T piece[most];
+      const std::int64_t count = std::min(most, dim - d);
+      read_row(x.slice(3, d, count), b, h, r, piece);
+      kernels::times_elu_slope(piece, count, row + d);
     }
     write_row(static_cast<const T*>(row), d_x, b, h, r);
   });

@@ -1,5 +1,5 @@
-// The problem of a call: operands in the type of arithmetic, behind their features, and with a column of ones
-// where the sum of keys is wanted.
+// The problem of a call: operands behind their features, and with a column of ones where the sum of keys is
+// wanted.
 #pragma once
 
 #include <cstdint>
@@ -71,12 +71,20 @@ inline double multiply_adds(const RecurrencePlan::Impl& plan, const RecurrenceSi
          static_cast<double>(s.key_dim * s.value_dim);
 }
 
-/// Whether the kernel sees a copy of queries and keys, of values and outputs, and of erase, a and b.
-inline bool copies_keys(const RecurrencePlan::Impl& plan) {
-  return plan.in_16_bits() || plan.maps_features();
+/// The rows of a view, or of an operand in the workspace, as kernels take them.
+inline kernels::StoredOperand<const std::byte> stored_operand(const ConstTensorView& view) {
+  if (!view) return {};
+  return {view.raw(), view.dtype(), view.stride(0), view.stride(1), view.stride(2)};
 }
-inline bool copies_values(const RecurrencePlan::Impl& plan) {
-  return plan.in_16_bits() || plan.sums_keys();
+inline kernels::StoredOperand<std::byte> stored_operand(const TensorView& view) {
+  if (!view) return {};
+  return {view.raw(), view.dtype(), view.stride(0), view.stride(1), view.stride(2)};
+}
+template <class T>
+auto stored_operand(const kernels::Operand<T*>& copy) {
+  using Byte = std::conditional_t<std::is_const_v<T>, const std::byte, std::byte>;
+  return kernels::StoredOperand<Byte>{reinterpret_cast<Byte*>(copy.data), dtype_of<std::remove_const_t<T>>,
+                                      copy.batch_stride, copy.head_stride, copy.row_stride};
 }
 
 /// Gates, beta and self-weights: [batch, heads, len], a constant decay [heads], or four axes.
