@@ -35,20 +35,17 @@ void print_parts(const Profile& profile) {
 
 }  // namespace
 
-void ProfiledRun::add_to(Command app, std::initializer_list<const char*> commands) {
-  for (const char* name : commands) {
-    Command command = app.subcommand(name);
-    command.add_option(
-        "--profile", file_,
-        "write where the time goes into FILE, a trace for ui.perfetto.dev or chrome://tracing");
-    // Between the parsing of the options and the command itself.
-    command.when_read([this] {
-      if (file_.empty()) return;
-      // A trace is written at the end, so a path that cannot be written is refused now.
-      if (!std::ofstream(file_, std::ios::app)) throw FileError(file_, -1, "cannot be opened for writing");
-      profile_.emplace();
-    });
-  }
+void ProfiledRun::add_to(Command app, const std::string& name) {
+  Command command = app.subcommand(name);
+  command.add_option("--profile", file_,
+                     "write where the time goes into FILE, a trace for ui.perfetto.dev or chrome://tracing");
+  // Between the parsing of the options and the command itself.
+  command.when_read([this] {
+    if (file_.empty()) return;
+    // A trace is written at the end, so a path that cannot be written is refused now.
+    if (!std::ofstream(file_, std::ios::app)) throw FileError(file_, -1, "cannot be opened for writing");
+    profile_.emplace();
+  });
 }
 
 void ProfiledRun::finish() {

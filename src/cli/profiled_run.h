@@ -1,7 +1,6 @@
 // `--profile FILE`: where the time of a command goes.
 #pragma once
 
-#include <initializer_list>
 #include <optional>
 #include <string>
 
@@ -13,9 +12,9 @@ namespace fovea::cli {
 /// Gives commands the option, and records the one that runs.
 class ProfiledRun {
  public:
-  /// Adds the option to the commands of these names, which must be registered already. `app` and this object
+  /// Adds the option to the command of this name, which must be registered already. `app` and this object
   /// must live until `finish`.
-  void add_to(Command app, std::initializer_list<const char*> commands);
+  void add_to(Command app, const std::string& name);
   /// After the command, or when it was stopped: prints the shares of the parts to standard error and writes
   /// the trace. Throws FileError. Does nothing without the option, and the second time.
   void finish();

@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <map>
 #include <set>
+#include <span>
 #include <string_view>
 #include <utility>
 
@@ -14,6 +16,7 @@
 #include "models/family/load.h"
 #include "models/family/tensors.h"
 #include "models/family/todays_config.h"
+#include "models/read_packed.h"
 
 namespace fovea::models {
 namespace {
@@ -63,28 +66,42 @@ void save(const std::string& folder, const nn::ParameterSet& parameters, Rename 
   files::write_file(config_path(folder), config);
 }
 
+const Shape& shape_of(const files::NamedTensor& named) {
+  return named.tensor.shape();
+}
+const Shape& shape_of(const files::StoredTensor& stored) {
+  return stored.shape;
+}
+
 // The tensors of a file, by name.
+template <class Named>
 class Tensors {
  public:
-  Tensors(std::string path, const files::TensorFile& file) : path_(std::move(path)), file_(file) {
-    for (const files::NamedTensor& named : file.tensors) by_name_.emplace(named.name, &named.tensor);
+  Tensors(std::string path, std::span<const Named> tensors) : path_(std::move(path)), tensors_(tensors) {
+    for (const Named& named : tensors) by_name_.emplace(named.name, &named);
   }
 
-  const Tensor& at(const std::string& name, const Shape& shape) const {
+  const std::string& path() const { return path_; }
+  const Named& at(const std::string& name, const Shape& shape) const {
     const auto found = by_name_.find(name);
     if (found == by_name_.end()) throw FileError(path_, -1, "tensor '" + name + "' is missing");
-    if (!(found->second->shape() == shape)) {
+    if (!(shape_of(*found->second) == shape)) {
       throw FileError(path_, -1,
                       "tensor '" + name + "': expected shape " + to_string(shape) + ", got " +
-                          to_string(found->second->shape()));
+                          to_string(shape_of(*found->second)));
     }
     return *found->second;
+  }
+  std::int64_t elements() const {
+    std::int64_t sum = 0;
+    for (const Named& named : tensors_) sum += shape_of(named).count();
+    return sum;
   }
   /// Throws FileError unless every tensor of the file is the value of a parameter.
   void check_all_belong(const nn::ParameterSet& parameters, Rename rename) const {
     std::set<std::string> names;
     for (const nn::Parameter& parameter : parameters.all()) names.insert(rename(parameter.name));
-    for (const files::NamedTensor& named : file_.tensors) {
+    for (const Named& named : tensors_) {
       if (!names.contains(named.name))
         throw FileError(path_, -1,
                         "tensor '" + excerpt(named.name) + "' belongs to no parameter of the model");
@@ -93,31 +110,21 @@ class Tensors {
 
  private:
   std::string path_;
-  const files::TensorFile& file_;
-  std::map<std::string_view, const Tensor*> by_name_;
+  std::span<const Named> tensors_;
+  std::map<std::string_view, const Named*> by_name_;
 };
 
-// The model of a folder: `read` makes a config of config.json's text, `make` a model of the config.
-template <class Read, class Make>
-auto load(const ModelFolder& folder, Rename rename, Read&& read, Make&& make) {
-  const std::string weights = files::find_weights(folder.path()).string();
-  const files::TensorFile file = files::load_weights(weights);
-  std::int64_t elements = 0;
-  for (const files::NamedTensor& named : file.tensors) elements += named.tensor.count();
-  const Tensors tensors(weights, file);
-  const auto value_of = [&](const std::string& parameter, const Shape& shape) {
-    const Tensor& tensor = tensors.at(rename(parameter), shape);
-    if (tensor.dtype() == DType::f32) return tensor;
-    Tensor value(DType::f32, shape);
-    convert(tensor, value);
-    return value;
-  };
+// The model of a folder: `read` makes a config of config.json's text, `make` a model of the config and of the
+// values that `value_of` gives.
+template <class Named, class Read, class Make>
+auto make_with(const ModelFolder& folder, const Tensors<Named>& tensors, Rename rename, Read&& read,
+               Make&& make, const nn::ParameterSet::Source& value_of) {
   auto model = [&] {
     try {
       const auto config = read(folder.config());
-      const std::int64_t least = least_elements(config);
+      const std::int64_t least = least_elements(config), elements = tensors.elements();
       if (least > elements) {
-        throw FileError(weights, -1,
+        throw FileError(tensors.path(), -1,
                         "holds " + std::to_string(elements) +
                             " elements, and the model of config.json at least " + std::to_string(least));
       }
@@ -128,6 +135,57 @@ auto load(const ModelFolder& folder, Rename rename, Read&& read, Make&& make) {
   }();
   tensors.check_all_belong(model->parameters(), rename);
   model->parameters().seal();
+  return model;
+}
+
+// A model whose values are copies, as training needs them.
+template <class Read, class Make>
+auto load(const ModelFolder& folder, Rename rename, Read&& read, Make&& make) {
+  const std::string weights = files::find_weights(folder.path()).string();
+  const files::TensorFile file = files::load_weights(weights);
+  const Tensors<files::NamedTensor> tensors(weights, file.tensors);
+  return make_with(folder, tensors, rename, read, make,
+                   [&](const std::string& parameter, const Shape& shape) {
+                     const Tensor& tensor = tensors.at(rename(parameter), shape).tensor;
+                     if (tensor.dtype() == DType::f32) return tensor;
+                     Tensor value(DType::f32, shape);
+                     convert(tensor, value);
+                     return value;
+                   });
+}
+
+bool is_number_of_tensors(files::StoredType type) {
+  using enum files::StoredType;
+  return type == f32 || type == f64 || type == bf16 || type == f16;
+}
+
+// A model that is packed from the mapped file.
+template <class Read, class Make>
+auto load_packed(const ModelFolder& folder, Read&& read, Make&& make, autograd::WeightType type) {
+  const files::WeightFile file(files::find_weights(folder.path()));
+  const Tensors<files::StoredTensor> tensors(file.path(), file.tensors());
+  std::map<std::string, const files::StoredTensor*> stored;  // by the name of the parameter
+  auto model =
+      make_with(folder, tensors, as_it_is, read, make, [&](const std::string& parameter, const Shape& shape) {
+        const files::StoredTensor& tensor = tensors.at(parameter, shape);
+        if (!is_number_of_tensors(tensor.type))
+          throw FileError(tensor.file, -1,
+                          "tensor '" + excerpt(tensor.name) + "': expected F32, F64, BF16 or F16, got " +
+                              std::string(to_string(tensor.type)));
+        stored[parameter] = &tensor;
+        return Tensor::without_elements(DType::f32, shape);
+      });
+  for (nn::Parameter& parameter : model->parameters().all()) {
+    const files::StoredTensor& tensor = *stored.at(parameter.name);
+    const auto copy_rows = [&](std::int64_t first, std::int64_t count, float* to) {
+      tensor.copy_to(to, first * tensor.shape[1], count * tensor.shape[1]);
+    };
+    read_packed({.tensor = &tensor,
+                 .shape = tensor.shape,
+                 .copy = [&](float* to) { tensor.copy_to(to, 0, tensor.shape.count()); },
+                 .copy_rows = copy_rows},
+                type, parameter);
+  }
   return model;
 }
 
@@ -144,11 +202,10 @@ ModelFolder::ModelFolder(const std::filesystem::path& folder)
 
 std::unique_ptr<SequenceToSequence> ModelFolder::sequence_to_sequence(Packed packed) const {
   if (family_kind(config_)) return family_translator(*this, packed);  // or says what else the folder has
-  auto model = load(*this, as_it_is, read_config, [this](const ModelConfig&, nn::ParameterSet parameters) {
+  const auto make = [this](const ModelConfig&, nn::ParameterSet parameters) {
     return make_model(config_, std::move(parameters));
-  });
-  if (packed) model->parameters().pack(*packed);
-  return model;
+  };
+  return packed ? load_packed(*this, read_config, make, *packed) : load(*this, as_it_is, read_config, make);
 }
 
 std::unique_ptr<SequenceToSequence> load_model(const std::string& folder) {
@@ -207,6 +264,7 @@ LanguageModel ModelFolder::language_model(Packed packed) const {
   };
   if (!is_own_language(config_) && !is_own(config_)) return family_language_model(*this, packed);
   const bool ours = is_own_language(config_);
+  if (ours && packed) return std::move(*load_packed(*this, read_language_config, make, *packed));
   auto model = load(*this, ours ? as_it_is : as_starcoder, read_language_config, make);
   if (!ours) {
     const float factor = embedding_factor(*model);
@@ -234,9 +292,9 @@ std::filesystem::path training_path(const std::filesystem::path& folder) {
 
 void assign_parameters(const std::string& path, const files::TensorFile& file, const std::string& prefix,
                        nn::ParameterSet& parameters) {
-  const Tensors tensors(path, file);
+  const Tensors<files::NamedTensor> tensors(path, file.tensors);
   for (nn::Parameter& parameter : parameters.all())
-    convert(tensors.at(prefix + parameter.name, parameter.value.shape()), parameter.value);
+    convert(tensors.at(prefix + parameter.name, parameter.value.shape()).tensor, parameter.value);
 }
 
 }  // namespace fovea::models

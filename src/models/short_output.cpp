@@ -23,9 +23,18 @@ ShortOutputs::ShortOutputs(SequenceToSequence& model, const Shortlist& shortlist
     refuse("one of the model's " + std::to_string(model.vocabulary()) + " pieces",
            "one of " + std::to_string(shortlist.vocabulary()));
   nn::Context inference;
-  const Tensor weight = model.output_weight(inference).value(), bias = model.output_bias(inference).value();
-  if (weight.empty()) refuse("none for a model that was read packed", "a short-list");
+  const autograd::Var weights = model.output_weight(inference);
+  const Tensor weight = weights.value(), bias = model.output_bias(inference).value();
+  if (weight.empty() && !weights.rows())
+    refuse("none for a model whose output matrix is packed and has no rows of its own in the file",
+           "a short-list");
   const std::int64_t dim = weight.size(1);
+  const auto copy_row = [&](std::int32_t id, float* to) {
+    if (weight.empty())
+      (*weights.rows())(id, to);
+    else
+      std::copy_n(weight.data<float>() + id * dim, dim, to);
+  };
   const auto is_never = [&](std::int32_t id) { return std::ranges::find(never, id) != never.end(); };
   default_executor().parallel_for(std::ssize(sources), [&](std::int64_t sentence, int) {
     Output& output = outputs_[static_cast<std::size_t>(sentence)];
@@ -42,7 +51,7 @@ ShortOutputs::ShortOutputs(SequenceToSequence& model, const Shortlist& shortlist
     if (!bias.empty()) output.bias = Tensor(DType::f32, {count});
     for (std::int64_t n = 0; n < count; ++n) {
       const std::int32_t id = output.ids[static_cast<std::size_t>(n)];
-      std::copy_n(weight.data<float>() + id * dim, dim, output.weight.data<float>() + n * dim);
+      copy_row(id, output.weight.data<float>() + n * dim);
       if (!bias.empty()) output.bias.data<float>()[n] = bias.data<float>()[id];
     }
   });

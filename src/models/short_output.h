@@ -16,8 +16,8 @@ namespace fovea::models {
 class ShortOutputs {
  public:
   /// Candidates are those of the short-list and the end. Those in `never` are not chosen. Throws
-  /// InvalidArgument for a short-list of another vocabulary, for a sentence without candidates, and for a
-  /// model whose output layer was read packed.
+  /// InvalidArgument for a short-list of another vocabulary and for a sentence without candidates. Also for a
+  /// model that was read packed from a file where the rows of its output layer do not lie in order.
   ShortOutputs(SequenceToSequence& model, const Shortlist& shortlist,
                const std::vector<std::vector<std::int32_t>>& sources, std::int32_t end,
                std::span<const std::int32_t> never);

@@ -40,9 +40,10 @@ Vocabulary::Vocabulary() {
   for (const std::string_view piece : kSpecialPieces) add(std::string(piece));
 }
 
-void Vocabulary::add(std::string piece) {
-  ids_.emplace(piece, static_cast<std::int32_t>(pieces_.size()));
+bool Vocabulary::add(std::string piece) {
+  if (!ids_.try_emplace(piece, static_cast<std::int32_t>(pieces_.size())).second) return false;
   pieces_.push_back(std::move(piece));
+  return true;
 }
 
 Vocabulary Vocabulary::from_counts(const std::unordered_map<std::string, std::int64_t>& counts,
@@ -63,7 +64,7 @@ Vocabulary Vocabulary::from_counts(const std::unordered_map<std::string, std::in
   Vocabulary vocabulary;
   for (const auto& [count, piece] : order) {
     if (max_size > 0 && vocabulary.size() >= max_size) break;
-    if (!vocabulary.ids_.contains(piece)) vocabulary.add(std::string(piece));
+    vocabulary.add(std::string(piece));
   }
   return vocabulary;
 }
@@ -109,10 +110,8 @@ Vocabulary Vocabulary::load(const std::filesystem::path& file) {
     const std::string_view piece = std::string_view(bytes).substr(places[id].at, places[id].size);
     if (id < kSpecialPieces.size()) {
       if (piece != kSpecialPieces[id]) refuse_special(name, id);
-    } else if (vocabulary.ids_.contains(piece)) {
+    } else if (!vocabulary.add(std::string(piece))) {
       throw FileError(name, -1, "\"" + excerpt(piece) + "\" is there twice");
-    } else {
-      vocabulary.add(std::string(piece));
     }
   }
   if (count < kSpecialPieces.size()) refuse_special(name, count);

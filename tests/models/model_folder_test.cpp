@@ -8,7 +8,10 @@
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <optional>
 
+#include "fovea/files/bytes.h"
+#include "fovea/models/shortlist.h"
 #include "models/tiny.h"
 
 namespace fovea::models {
@@ -33,19 +36,26 @@ class Folders : public testing::Test {
   fs::path folder_;
 };
 
-// The error of load_model for a folder whose tensors were changed by `change`.
+// The error of reading the folder, packed or not; "" if there is none.
+std::string reading_refusal(const std::string& folder, std::optional<autograd::WeightType> packed) {
+  try {
+    ModelFolder(folder).sequence_to_sequence(packed);
+  } catch (const FileError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+// The error of load_model for a folder whose tensors were changed by `change`. A packed reading has the same.
 template <class Change>
 std::string folder_refusal(const std::string& folder, const SequenceToSequence& model, Change&& change) {
   save_model(folder, model);
   files::TensorFile file = files::load_safetensors(folder + "/model.safetensors");
   change(file);
   files::save_safetensors(folder + "/model.safetensors", file);
-  try {
-    load_model(folder);
-  } catch (const FileError& error) {
-    return error.what();
-  }
-  return "";
+  const std::string refusal = reading_refusal(folder, {});
+  EXPECT_EQ(reading_refusal(folder, autograd::WeightType::f32), refusal);
+  return refusal;
 }
 
 TEST_F(Folders, ModelFoldersNameTheTensorThatIsWrong) {
@@ -95,6 +105,45 @@ TEST_F(Folders, OtherDtypesAreConverted) {
     EXPECT_EQ(again->parameters().at(name).value.data<float>()[i],
               static_cast<float>(float16(parameter.value.data<float>()[i])));
   }
+}
+
+// Matrices that are packed from the mapped file, and rows of a short-list that are read from it.
+TEST_F(Folders, PackedFromTheFileAsFromMemory) {
+  const auto shared = std::make_shared<const Shortlist>(
+      std::vector<std::int32_t>{4, 5}, std::vector<std::vector<std::int32_t>>(tiny_vocabulary, {6, 7, 8}));
+  const Sentences sources = random_sentences(5, 6, 3);
+  for (const Kind& kind : every_kind()) {
+    const auto model = kind.make(0.0f, 21);
+    perturb(*model, 22, 0.6f);
+    save_model(path("m"), *model);
+    for (const auto type :
+         {autograd::WeightType::f32, autograd::WeightType::bf16, autograd::WeightType::int8}) {
+      model->parameters().pack(type);
+      const auto read = ModelFolder(path("m")).sequence_to_sequence(type);
+      for (const auto& shortlist : {std::shared_ptr<const Shortlist>(), shared}) {
+        const DecodeOptions options{.beam_size = 2, .shortlist = shortlist};
+        const auto expected = decode(*model, sources, options), got = decode(*read, sources, options);
+        for (std::size_t i = 0; i < sources.size(); ++i) {
+          EXPECT_EQ(got[i][0].ids, expected[i][0].ids) << kind.name;
+          EXPECT_EQ(got[i][0].log_probability, expected[i][0].log_probability) << kind.name;
+        }
+      }
+    }
+  }
+}
+
+// Only types that a tensor can have: the file stores an integer where the model has numbers.
+TEST_F(Folders, AnIntegerIsNoWeight) {
+  const auto model = every_kind().front().make(0.0f, 1);
+  save_model(path("m"), *model);
+  std::string bytes = files::read_file(path("m/model.safetensors"), std::size_t{1} << 24);
+  const std::size_t at = bytes.find("\"F32\"");
+  ASSERT_NE(at, std::string::npos);
+  bytes.replace(at, 5, "\"I32\"");
+  write("m/model.safetensors", bytes);
+  for (const auto packed : {std::optional<autograd::WeightType>(), std::optional(autograd::WeightType::f32)})
+    EXPECT_NE(reading_refusal(path("m"), packed).find("F32, F64, BF16 or F16, got"), std::string::npos)
+        << reading_refusal(path("m"), packed);
 }
 
 // A config must not make a reader allocate more than its weights could fill.

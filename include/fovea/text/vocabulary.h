@@ -46,14 +46,14 @@ class Vocabulary {
   const std::string& piece(std::int32_t id) const;
 
  private:
-  // Ids are looked up by views of a text.
+  // Ids are looked up by views of a text. Not noexcept: libstdc++ then keeps the hashes, and does not compute
+  // those of neighbours again in each search.
   struct Hash {
     using is_transparent = void;
-    std::size_t operator()(std::string_view piece) const noexcept {
-      return std::hash<std::string_view>()(piece);
-    }
+    std::size_t operator()(std::string_view piece) const { return std::hash<std::string_view>()(piece); }
   };
-  void add(std::string piece);
+  /// Appends a piece; false if it is there already.
+  bool add(std::string piece);
 
   std::vector<std::string> pieces_;
   std::unordered_map<std::string, std::int32_t, Hash, std::equal_to<>> ids_;

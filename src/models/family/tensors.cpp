@@ -8,6 +8,7 @@
 #include "core/excerpt.h"
 #include "fovea/core/error.h"
 #include "fovea/core/executor.h"
+#include "models/read_packed.h"
 
 namespace fovea::models {
 
@@ -302,33 +303,15 @@ void FamilyTensors::pack(nn::ParameterSet& parameters, autograd::WeightType type
   std::ranges::stable_partition(order, [&](const nn::Parameter* parameter) {
     return later_.at(parameter->name).layout == TensorRule::Layout::transposed;
   });
-  for (nn::Parameter* const each : order) {
-    nn::Parameter& parameter = *each;
-    const Place& place = later_.at(parameter.name);
-    if (parameter.multiplies_rows) {
-      try {
-        parameter.packed = std::make_shared<const PackedMatrix>(
-            place.shape[0], place.shape[1], type, [&](std::int64_t first, std::int64_t count, float* to) {
-              copy_matrix_rows(place, first, count, to);
-            });
-      } catch (const InvalidArgument& error) {
-        throw FileError(place.tensor->file, -1,
-                        "tensor '" + excerpt(place.tensor->name) + "': expected " + error.expected() +
-                            ", got " + error.got());
-      }
-    }
-    if (parameter.gives_rows) {
-      // Not from the mapping: there a row brings up to 2 MB of the file into memory, as Linux 6.18 does.
-      parameter.rows = std::make_shared<const autograd::TableRows>(
-          [tensor = *place.tensor, first = place.first, width = place.shape[1]](std::int64_t row, float* to) {
-            tensor.read_to(to, (first + row) * width, width);
-          });
-    } else if (!parameter.multiplies_rows) {
-      parameter.value = Tensor(DType::f32, place.shape);
-      copy(place, parameter.value.data<float>());
-    }
-    if (!parameter.gives_rows || parameter.multiplies_rows)
-      place.tensor->release(0, place.tensor->shape.count());
+  for (nn::Parameter* const parameter : order) {
+    const Place& place = later_.at(parameter->name);
+    read_packed({.tensor = place.tensor,
+                 .shape = place.shape,
+                 .first_row = place.layout == TensorRule::Layout::same ? place.first : -1,
+                 .copy = [&](float* to) { copy(place, to); },
+                 .copy_rows = [&](std::int64_t first, std::int64_t count,
+                                  float* to) { copy_matrix_rows(place, first, count, to); }},
+                type, *parameter);
   }
 }
 

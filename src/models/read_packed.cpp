@@ -1,0 +1,39 @@
+#include "models/read_packed.h"
+
+#include <memory>
+
+#include "core/excerpt.h"
+#include "fovea/autograd/packed.h"
+#include "fovea/core/error.h"
+
+namespace fovea::models {
+
+void read_packed(const StoredParameter& stored, autograd::WeightType type, nn::Parameter& parameter) {
+  const files::StoredTensor& tensor = *stored.tensor;
+  if (parameter.multiplies_rows) {
+    try {
+      parameter.packed = std::make_shared<const autograd::PackedMatrix>(stored.shape[0], stored.shape[1],
+                                                                        type, stored.copy_rows);
+    } catch (const InvalidArgument& error) {
+      throw FileError(
+          tensor.file, -1,
+          "tensor '" + excerpt(tensor.name) + "': expected " + error.expected() + ", got " + error.got());
+    }
+  }
+  if (parameter.gives_rows || (parameter.multiplies_rows && stored.first_row >= 0)) {
+    // Not from the mapping: there a row brings up to 2 MB of the file into memory, as Linux 6.18 does.
+    parameter.rows = std::make_shared<const autograd::TableRows>(
+        [tensor, first = stored.first_row, width = stored.shape[1]](std::int64_t row, float* to) {
+          tensor.read_to(to, (first + row) * width, width);
+        });
+  } else if (!parameter.multiplies_rows) {
+    parameter.value = Tensor(DType::f32, stored.shape);
+    stored.copy(parameter.value.data<float>());
+  }
+  // Small tensors share pages and groups of pages with others, and each call costs a microsecond or more.
+  constexpr std::size_t worth_it = std::size_t{256} << 10;
+  if (tensor.bytes.size() >= worth_it && (!parameter.gives_rows || parameter.multiplies_rows))
+    tensor.release(0, tensor.shape.count());
+}
+
+}  // namespace fovea::models

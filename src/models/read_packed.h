@@ -1,0 +1,30 @@
+// Parameters of models that are read packed: their numbers go from a mapped file into packed matrices, and no
+// copy of these in f32 is ever in memory.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+
+#include "fovea/files/weights.h"
+#include "fovea/nn/module.h"
+
+namespace fovea::models {
+
+/// Where the numbers of a parameter lie.
+struct StoredParameter {
+  const files::StoredTensor* tensor = nullptr;
+  Shape shape;  ///< of the parameter
+  /// The first of its rows in the tensor, where they lie one behind the other as in the parameter; else -1.
+  std::int64_t first_row = 0;
+  /// Copies all numbers.
+  std::function<void(float* to)> copy;
+  /// Copies rows [first, first + count) of a matrix; several threads call it at once.
+  std::function<void(std::int64_t first, std::int64_t count, float* to)> copy_rows;
+};
+
+/// Packs the parameter if it is a matrix that layers multiply by, and copies its value if it is neither that
+/// nor a table. Rows of a table, and those of a matrix that lie in order, are read from the file when they
+/// are asked for. Throws FileError for a matrix that cannot be packed.
+void read_packed(const StoredParameter& stored, autograd::WeightType type, nn::Parameter& parameter);
+
+}  // namespace fovea::models
