@@ -209,22 +209,28 @@ const CLI::App& innermost(const CLI::App& app) {
   return chosen.empty() ? app : innermost(*chosen.front());
 }
 
-// The option or command nearest to each word that was not understood, if one is near.
+// About each word that was not understood: the option or command nearest to it if one is near, and that an
+// option stands before its command, or that there is no such command.
 void suggest(const CLI::App& app) {
   const CLI::App& command = innermost(app);
   std::vector<std::string> names;
   for (const CLI::Option* option : command.get_options()) {
     for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
   }
-  for (const CLI::App* below : command.get_subcommands([](const CLI::App*) { return true; }))
-    names.push_back(below->get_name());
+  const std::vector<const CLI::App*> commands = command.get_subcommands([](const CLI::App*) { return true; });
+  for (const CLI::App* below : commands) names.push_back(below->get_name());
   for (const std::string& word : app.remaining(true)) {
     const std::string bare = word.substr(0, word.find('='));
     const auto near = std::min_element(names.begin(), names.end(), [&](const auto& a, const auto& b) {
       return edit_distance(a, bare) < edit_distance(b, bare);
     });
-    if (near != names.end() && edit_distance(*near, bare) <= 1 + bare.size() / 4)
-      std::fprintf(stderr, "'%s': did you mean %s?\n", fovea::excerpt(bare).c_str(), near->c_str());
+    const std::string shown = fovea::excerpt(bare);
+    if (near != names.end() && *near == bare)
+      std::fprintf(stderr, "'%s': it belongs behind '%s'\n", shown.c_str(), command.get_name().c_str());
+    else if (near != names.end() && edit_distance(*near, bare) <= 1 + bare.size() / 4)
+      std::fprintf(stderr, "'%s': did you mean %s?\n", shown.c_str(), near->c_str());
+    else if (!commands.empty() && !bare.starts_with('-'))
+      std::fprintf(stderr, "'%s': there is no such command\n", shown.c_str());
   }
 }
 
