@@ -22,7 +22,7 @@ struct Options {
   double normalize = 1.0, length_factor = 2.0;
   std::size_t batch = 32, max_length = 1000;
   bool show = false, stats = false, json = false, shortlist = false;
-  std::string task;
+  std::string task, source_language, target_language;
   std::optional<std::string> prefix;
   std::optional<double> temperature;
   std::optional<std::uint64_t> seed;
@@ -81,6 +81,8 @@ void run_family(const Options& o) {
       read_family_translator("fovea translate", o.model,
                              {.task = o.task,
                               .prefix = o.prefix,
+                              .source_language = o.source_language,
+                              .target_language = o.target_language,
                               .beams = o.given("--beam-size", o.beam),
                               .length_penalty = o.given("--normalize", o.normalize),
                               .length_factor = o.given("--max-length-factor", o.length_factor),
@@ -109,6 +111,8 @@ void run(const Options& o) {
   if (family) return run_family(o);
   for (const auto& [option, given] : {std::pair{"--task", !o.task.empty()},
                                       {"--prefix", o.prefix.has_value()},
+                                      {"--source-language", !o.source_language.empty()},
+                                      {"--target-language", !o.target_language.empty()},
                                       {"--temperature", o.temperature.has_value()},
                                       {"--seed", o.seed.has_value()}}) {
     if (given)
@@ -227,6 +231,12 @@ void register_translate(Command app) {
                      "of another library's model: a task of its config.json, which names a prefix, such as "
                      "translation_en_to_de");
   command.add_option("--prefix", o->prefix, "of another library's model: what stands before each line");
+  command.add_option(
+      "--source-language", o->source_language,
+      "of another library's model: as its tokenizer spells it, such as eng_Latn (NLLB) or en_XX "
+      "(mBART); default: that of the tokenizer");
+  command.add_option("--target-language", o->target_language,
+                     "likewise; default: forced_bos_token_id of the folder");
   command
       .add_option("--temperature", o->temperature,
                   "of another library's model: draw at this temperature; 0: the best texts; default: that "

@@ -21,8 +21,10 @@ train::FamilyTranslator read_family_translator(const std::string& command, const
     warn_of(translator.defaults());
     return translator;
   } catch (const InvalidArgument& error) {
-    for (const auto& [argument, option] :
-         {std::pair{"options.n_best", "--n-best"}, {"options.seed", "--seed"}}) {
+    for (const auto& [argument, option] : {std::pair{"options.n_best", "--n-best"},
+                                           {"options.seed", "--seed"},
+                                           {"options.source_language", "--source-language"},
+                                           {"options.target_language", "--target-language"}}) {
       if (error.argument() == argument) throw InvalidArgument(command, option, error.expected(), error.got());
     }
     throw;

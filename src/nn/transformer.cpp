@@ -321,8 +321,11 @@ Var TransformerStack::enter(Context& context, const Var& x, std::span<const std:
 Var TransformerStack::enter_at(Context& context, const Var& x,
                                std::span<const std::int64_t> positions) const {
   Var rows = x;
-  if (const auto* sines = std::get_if<SinusoidalPositions>(&spec_.positions))
-    rows = add_positions(x, sinusoidal_positions(positions, spec_.input_elements(), sines->base));
+  if (const auto* sines = std::get_if<SinusoidalPositions>(&spec_.positions)) {
+    std::vector<std::int64_t> shifted(positions.begin(), positions.end());
+    for (std::int64_t& position : shifted) position += sines->first;
+    rows = add_positions(x, sinusoidal_positions(shifted, spec_.input_elements(), sines->base));
+  }
   if (const auto* learned = std::get_if<LearnedPositions>(&spec_.positions)) {
     std::vector<std::int32_t> ids;
     for (std::int64_t b = 0; b < x.size(0); ++b) {

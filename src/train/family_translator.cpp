@@ -95,15 +95,48 @@ FamilyTranslator::FamilyTranslator(const models::ModelFolder& folder, FamilyTran
   prefix_ = options_.prefix.value_or(defaults_.prefix);
   model_ = folder.sequence_to_sequence(options_.weights);
   coder_ = read_coder(folder, model_->vocabulary());
+  of_no_text_ = coder_->begun("");
+  set_languages();
+}
+
+std::int32_t FamilyTranslator::language_id(const char* option, const std::string& name) const {
+  for (const std::string& spelling : {name, "__" + name + "__"}) {
+    if (const std::optional<std::int32_t> id = coder_->special_id(spelling)) return *id;
+  }
+  throw InvalidArgument("FamilyTranslator", std::string("options.") + option,
+                        "a language that is a special token of the folder's tokenizer", "'" + name + "'");
+}
+
+void FamilyTranslator::set_languages() {
+  if (!options_.target_language.empty())
+    beams_.search.rules.forced_bos = language_id("target_language", options_.target_language);
+  if (options_.source_language.empty()) return;
+  const std::int32_t wanted = language_id("source_language", options_.source_language);
+  // What stands beside the end, before it (NLLB) or behind it (the first mBART).
+  Ids own = of_no_text_;
+  std::erase_if(own, [&](std::int32_t id) {
+    return std::ranges::find(beams_.search.stop, id) != beams_.search.stop.end();
+  });
+  if (own.size() != 1)
+    throw InvalidArgument("FamilyTranslator", "options.source_language",
+                          "nothing: this tokenizer adds no language to a text",
+                          "'" + options_.source_language + "'");
+  language_ = {own[0], wanted};
 }
 
 Ids FamilyTranslator::encode(const std::string& line, std::size_t number) const {
   if (line.empty()) return {};
+  const auto in_language = [&](Ids ids) {
+    if (!language_ || ids.empty()) return ids;
+    std::int32_t& place = ids.front() == language_->first ? ids.front() : ids.back();
+    if (place == language_->first) place = language_->second;
+    return ids;
+  };
   Ids ids = coder_->begun(prefix_ + line);
-  // Ids of no text, such as that of the end alone, are nothing to translate.
-  if (ids.size() == 1 && std::ranges::find(beams_.search.stop, ids[0]) != beams_.search.stop.end()) return {};
-  if (std::ssize(ids) <= positions_) return ids;
-  if (options_.long_texts == LongTexts::cut) return coder_->cut(prefix_ + line, positions_);
+  // The end alone, or with a language, is nothing to translate.
+  if (ids == of_no_text_) return {};
+  if (std::ssize(ids) <= positions_) return in_language(std::move(ids));
+  if (options_.long_texts == LongTexts::cut) return in_language(coder_->cut(prefix_ + line, positions_));
   throw InvalidArgument("FamilyTranslator", "line " + std::to_string(number + 1),
                         "at most the " + std::to_string(positions_) + " ids that the model reads",
                         std::to_string(ids.size()));

@@ -64,6 +64,7 @@ DECODERS = [
         "full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 5000.0}})),
 ]
 PLAIN = dict(SIZES, hidden_act="silu", **TOKENS)
+XGLM = dict(vocab_size=VOCABULARY, d_model=32, ffn_dim=56, num_layers=3, attention_heads=4, max_position_embeddings=64)
 OPT = dict(vocab_size=VOCABULARY, hidden_size=32, word_embed_proj_dim=32, ffn_dim=56, num_hidden_layers=3, num_attention_heads=4,
            max_position_embeddings=96, init_std=0.2, **TOKENS)
 NEO = dict(vocab_size=VOCABULARY, hidden_size=32, num_layers=4, num_heads=4, max_position_embeddings=96, window_size=5,
@@ -90,6 +91,8 @@ DECODERS += [
     ("Exaone4", "Exaone4ForCausalLM", dict(GROUPED, sliding_window=None, layer_types=["full_attention"] * 4)),
     ("OPT", "OPTForCausalLM", OPT),
     ("OPT", "OPTModel", dict(OPT, activation_function="gelu")),
+    ("XGLM", "XGLMForCausalLM", XGLM),
+    ("XGLM", "XGLMModel", dict(XGLM, scale_embedding=False, activation_function="relu")),
     ("GPTNeo", "GPTNeoForCausalLM", NEO),
     ("GPTNeo", "GPTNeoModel", dict(NEO, intermediate_size=56, attention_types=[[["local"], 3], [["global"], 1]], layer_norm_epsilon=1e-3)),
 ]
@@ -203,5 +206,8 @@ TRANSLATORS = [
     ("Marian", "MarianMTModel", dict(SIDES, decoder_vocab_size=VOCABULARY, tie_word_embeddings=True)),
     ("Pegasus", "PegasusForConditionalGeneration", dict(SIDES, scale_embedding=True)),
     ("Blenderbot", "BlenderbotForConditionalGeneration", dict(SIDES, activation_function="relu")),
+    ("M2M100", "M2M100ForConditionalGeneration", SIDES),
+    ("M2M100", "M2M100ForConditionalGeneration", dict(SIDES, scale_embedding=False, decoder_attention_heads=2,
+                                                      tie_word_embeddings=True)),
 ]
 ENCODERS += [("T5", "T5EncoderModel", T5), ("MT5", "MT5EncoderModel", dict(T5, feed_forward_proj="relu", d_kv=12))]

@@ -36,6 +36,11 @@ inline json tiny_config(std::string_view type) {
     config.update({{"num_attention_heads", 2}, {"max_position_embeddings", 16}, {"word_embed_proj_dim", 8}});
     return config;
   }
+  if (type == "xglm") {
+    config.update({{"vocab_size", 11}, {"d_model", 8}, {"ffn_dim", 12}, {"num_layers", 2}});
+    config.update({{"attention_heads", 2}, {"max_position_embeddings", 16}});
+    return config;
+  }
   if (type == "distilbert") {
     config.update({{"vocab_size", 11}, {"dim", 8}, {"hidden_dim", 12}, {"n_layers", 2}, {"n_heads", 2}});
     config["max_position_embeddings"] = 16;
@@ -64,7 +69,8 @@ inline json tiny_config(std::string_view type) {
         {"mbart", "MBartForConditionalGeneration"},
         {"marian", "MarianMTModel"},
         {"pegasus", "PegasusForConditionalGeneration"},
-        {"blenderbot", "BlenderbotForConditionalGeneration"}};
+        {"blenderbot", "BlenderbotForConditionalGeneration"},
+        {"m2m_100", "M2M100ForConditionalGeneration"}};
     config["architectures"] = {classes.at(type)};
     return config;
   }

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <atomic>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -136,6 +137,54 @@ TEST_F(FamilyTranslators, ATaskHasAPrefixAndALength) {
     EXPECT_EQ(of_task[i][0].score == without[i][0].score, kLines[i].empty());
   }
   EXPECT_THROW(FamilyTranslator(read, {.task = "long"}), FileError);
+}
+
+// The language stands before a text and its end (NLLB) or behind both (the first mBART).
+TEST_F(FamilyTranslators, LanguagesAreTokensOfTheTokenizer) {
+  const models::ModelFolder read = folder();
+  const auto model = read.sequence_to_sequence();
+  const auto tokenizer_with = [&](const std::string& single) {
+    write("bart/tokenizer.json", R"({"version": "1.0", "truncation": null, "padding": null, "added_tokens": [
+      {"id": 10, "content": "en_XX", "single_word": false, "lstrip": false, "rstrip": false, "normalized": false,
+       "special": true},
+      {"id": 11, "content": "__de__", "single_word": false, "lstrip": false, "rstrip": false,
+       "normalized": false, "special": true}],
+      "normalizer": null, "pre_tokenizer": {"type": "WhitespaceSplit"},
+      "post_processor": {"type": "TemplateProcessing", "single": [)" +
+                                     single + R"(],
+        "pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 0}}],
+        "special_tokens": {"</s>": {"id": "</s>", "ids": [1], "tokens": ["</s>"]},
+                           "en_XX": {"id": "en_XX", "ids": [10], "tokens": ["en_XX"]}}},
+      "decoder": null,
+      "model": {"type": "WordLevel", "unk_token": "<unk>", "vocab": {"<pad>": 0, "</s>": 1, "<s>": 2, "<unk>": 3,
+        "a": 4, "b": 5, "c": 6, "d": 7, "e": 8, "f": 9}}})");
+  };
+  const std::string text = R"({"Sequence": {"id": "A", "type_id": 0}})",
+                    end = R"({"SpecialToken": {"id": "</s>", "type_id": 0}})",
+                    language = R"({"SpecialToken": {"id": "en_XX", "type_id": 0}})";
+  const auto score_of = [&](const Ids& source, std::optional<std::int32_t> first) {
+    models::TranslatorBeams beams = read.translator_beams(read.generation());
+    beams.length_of = models::output_length(5, 2.0, 16);
+    beams.search.rules.forced_bos = first;
+    return models::beam_search(*model, {source}, beams)[0][0].score;
+  };
+  const auto score_by = [&](const FamilyTranslatorOptions& options) {
+    return all(FamilyTranslator(read, options), {"a b"})[0][0].score;
+  };
+  for (const bool before : {true, false}) {
+    tokenizer_with(before ? language + "," + text + "," + end : text + "," + end + "," + language);
+    const auto source = [&](std::int32_t id) { return before ? Ids{id, 4, 5, 1} : Ids{4, 5, 1, id}; };
+    EXPECT_NEAR(score_by({.max_new = 5}), score_of(source(10), {}), 1e-5);
+    EXPECT_NEAR(score_by({.source_language = "de", .max_new = 5}), score_of(source(11), {}), 1e-5);
+    EXPECT_NEAR(score_by({.source_language = "de", .target_language = "en_XX", .max_new = 5}),
+                score_of(source(11), 10), 1e-5);
+    EXPECT_NE(score_of(source(11), 10), score_of(source(10), 11));
+    EXPECT_EQ(all(FamilyTranslator(read), {" "})[0][0].text, "");  // a language alone is no text
+    for (const char* unknown : {"fr", "a", "</s>"})
+      EXPECT_THROW(FamilyTranslator(read, {.target_language = unknown}), InvalidArgument) << unknown;
+  }
+  tokenizer_with(text + "," + end);
+  EXPECT_THROW(FamilyTranslator(read, {.source_language = "de"}), InvalidArgument);
 }
 
 // A line that is too long is named before any line is translated, or it is cut: its end stays.

@@ -131,7 +131,10 @@ struct FamilyConfig {
   std::optional<double> most_step;  ///< nothing: any
 
   bool learned_positions = false, sinusoidal = false;
-  std::int64_t first_position_row = 0;  ///< of the learned table: RoBERTa leaves rows free
+  /// Of the sines: their wavelengths reach 2π·10000 with the last of them, as in fairseq, not one step behind
+  /// it.
+  bool whole_wavelengths = false;
+  std::int64_t first_position_row = 0;  ///< of the table, or of the sines: RoBERTa leaves rows free
   bool rotary = true;
   Rope rope = {};                               ///< rotary_dim is head_dim, or a share of it
   std::optional<std::int64_t> rotary_elements;  ///< of a head that are rotated; nothing: rotary_share says it

@@ -88,6 +88,7 @@ struct BlockSpec {
 /// Sines and cosines added to the first rows (sinusoidal_positions).
 struct SinusoidalPositions {
   double base = 10000.0;
+  std::int64_t first = 0;  ///< the position of the first row: fairseq's models begin at 2
 };
 /// One learned row for each position, added to the first rows. Position i uses row i + first_row of the
 /// table: BART leaves two rows free, RoBERTa those up to its padding id. Parameter: embed_positions.weight.

@@ -10,6 +10,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "fovea/models/beam_search.h"
@@ -29,6 +30,9 @@ enum class LongTexts : std::uint8_t {
 struct FamilyTranslatorOptions {
   std::string task = {};                   ///< of config.json's task_specific_params; "" for none
   std::optional<std::string> prefix = {};  ///< what stands before each text
+  /// Languages as the tokenizer spells them, such as "eng_Latn" (NLLB), "en_XX" (mBART) or "en" (M2M-100,
+  /// whose token is "__en__"). "": those of the tokenizer and of the folder's forced_bos_token_id.
+  std::string source_language = {}, target_language = {};
   std::optional<std::int64_t> beams = {}, max_new = {}, min_new = {}, no_repeat_ngram = {};
   std::optional<double> length_penalty = {};
   /// A text gets at most this number times the ids of its source, and 10 more, where max_new says nothing.
@@ -52,7 +56,8 @@ class FamilyTranslator {
 
   /// Reads the weights and the tokenizer. Throws FileError for a folder that does not say which id the
   /// decoder reads first and which ends a text, and for a task that it does not have. Throws InvalidArgument
-  /// for options outside their ranges and for options that contradict each other.
+  /// for options outside their ranges, for options that contradict each other, and for languages that the
+  /// tokenizer does not have.
   explicit FamilyTranslator(const models::ModelFolder& folder, FamilyTranslatorOptions options = {});
 
   /// Gets the n-best texts of lines[number], best first. An empty line has one text that is empty. Weights
@@ -71,6 +76,8 @@ class FamilyTranslator {
 
  private:
   std::vector<std::int32_t> encode(const std::string& line, std::size_t number) const;
+  std::int32_t language_id(const char* option, const std::string& name) const;
+  void set_languages();
   std::vector<Translation> describe(const std::string& line,
                                     const std::vector<models::BeamText>& texts) const;
 
@@ -78,6 +85,9 @@ class FamilyTranslator {
   models::GenerationDefaults defaults_;
   models::TranslatorBeams beams_;
   std::string prefix_;
+  std::vector<std::int32_t> of_no_text_;  // what the tokenizer makes of no text
+  /// The id of the tokenizer's own source language, and of the one that takes its place.
+  std::optional<std::pair<std::int32_t, std::int32_t>> language_;
   std::int64_t positions_ = 1;
   std::unique_ptr<models::SequenceToSequence> model_;
   std::unique_ptr<Coder> coder_;

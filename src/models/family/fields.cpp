@@ -62,6 +62,13 @@ void read_layer_types(ConfigReader& reader, FamilyConfig& config) {
   layer_types_or(reader, config, [&](std::int64_t) { return config.window.has_value(); });
 }
 
+void set_fairseq_sines(ConfigReader& reader, FamilyConfig& config, const char* dim, std::int64_t first) {
+  config.sinusoidal = config.whole_wavelengths = true;
+  config.learned_positions = false;
+  config.first_position_row = first;
+  if (config.dim < 4) reader.refuse(dim, "4 or more, for two sines", std::to_string(config.dim));
+}
+
 void read_token_ids(ConfigReader& reader, FamilyConfig& config) {
   const std::int64_t most = std::int64_t{1} << 31;
   if (const json* pad = reader.find("pad_token_id"))

@@ -138,6 +138,39 @@ Family opt() {
           .prefix = "model."};
 }
 
+// Sines are counted from 2. Where the padding is another id than 0 or 1, transformers takes its row of the
+// sines for zeros.
+void read_xglm_positions(ConfigReader& reader, C& config) {
+  const nlohmann::json* pad = reader.find("pad_token_id");
+  if (pad && *pad != 0 && *pad != 1) reader.refuse("pad_token_id", "0 or 1", *pad);
+  set_fairseq_sines(reader, config, "d_model", 2);
+}
+
+Family xglm() {
+  C defaults = gpt_defaults("xglm", 256008, 1024, 24, 16);
+  defaults.feed_forward = 4096;
+  defaults.activation = Activation::gelu;
+  defaults.query_bias = defaults.scale_embedding = true;
+  defaults.pad_id = 1;
+  defaults.eos_ids = {2};
+  return {.defaults = defaults,
+          .classes = {{"XGLMForCausalLM", FamilyHead::language}, {"XGLMModel"}},
+          .fields = {{"vocab_size", SizeField{&C::vocabulary, most_vocabulary}},
+                     {"d_model", SizeField{&C::dim, most_dim}},
+                     {"ffn_dim", SizeField{&C::feed_forward, most_dim}},
+                     {"num_layers", SizeField{&C::layers, most_layers}},
+                     {"attention_heads", SizeField{&C::heads, most_dim}},
+                     {"max_position_embeddings", SizeField{&C::positions, most_positions}},
+                     {"activation_function", ActivationField{&C::activation}},
+                     {"scale_embedding", FlagField{&C::scale_embedding}},
+                     {"tie_word_embeddings", FlagField{&C::tied}},
+                     {"decoder_start_token_id", NoEffect{}},
+                     {"pad_token_id", read_xglm_positions}},
+          .tensors = {{"*", "*"}},
+          .prefix = "model.",
+          .copies = {"*.embed_positions.weights"}};
+}
+
 // attention_layers, or attention_types, which has the same in runs: [[["global", "local"], 12]].
 void read_neo_layers(ConfigReader& reader, C& config) {
   std::vector<nlohmann::json> kinds;
@@ -206,7 +239,7 @@ Family gpt_neo() {
 }  // namespace
 
 std::vector<Family> gpt2_families() {
-  return {gpt2(), gpt_bigcode(), opt(), gpt_neo()};
+  return {gpt2(), gpt_bigcode(), opt(), xglm(), gpt_neo()};
 }
 
 }  // namespace fovea::models

@@ -16,7 +16,6 @@ constexpr const char* two_mixers =
 constexpr const char* latent =
     "latent attention (keys and values of low rank), which families here do not have";
 constexpr const char* sparse = "attention to blocks and to global ids, which families here do not have";
-constexpr const char* row_positions = "sinusoidal positions in fairseq's form, which begin at another row";
 
 // By model_type of transformers 5.23.
 constexpr std::pair<std::string_view, const char*> known[] = {
@@ -60,7 +59,6 @@ constexpr std::pair<std::string_view, const char*> known[] = {
     {"llama4_text", experts},
     {"longformer", sparse},
     {"longt5", "attention to blocks and to their summaries, which families here do not have"},
-    {"m2m_100", row_positions},
     {"minicpm3", latent},
     {"minimax", experts},
     {"mixtral", experts},
@@ -90,7 +88,6 @@ constexpr std::pair<std::string_view, const char*> known[] = {
     {"t5gemma", "a translator whose sides are blocks of Gemma"},
     {"umt5", "a table of relative positions for each layer, and here all layers have one"},
     {"whisper", sound},
-    {"xglm", row_positions},
     {"xlnet", "attention in two streams"},
     {"xlstm", "the recurrence xLSTM, which is not among the mixers of a block"},
     {"zamba", two_mixers},

@@ -168,6 +168,8 @@ inline constexpr std::int64_t most_vocabulary = 10'000'000, most_dim = 65'536, m
 
 /// The sizes of a stack under the names that most families have for them, and whether embeddings are tied.
 std::vector<Field> size_fields();
+/// Sines in fairseq's form from position `first` on. Refuses a `dim` without two sines.
+void set_fairseq_sines(ConfigReader& reader, FamilyConfig& config, const char* dim, std::int64_t first);
 /// rope_parameters, or the older rope_theta and rope_scaling.
 void read_rope(ConfigReader& reader, FamilyConfig& config);
 /// The same with GPT-NeoX's older keys, rotary_pct and rotary_emb_base.

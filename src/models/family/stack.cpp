@@ -100,6 +100,14 @@ nn::Mlp mlp_of(const FamilyConfig& config) {
       .inner = config.feed_forward, .activation = config.activation, .bias = bias(config.mlp_bias)};
 }
 
+// Fairseq's rate of sine i of n is 10000^(-i / (n - 1)), Vaswani's 10000^(-i / n).
+double base_of_sines(const FamilyConfig& config) {
+  constexpr double base = 10000.0;
+  if (!config.whole_wavelengths) return base;
+  const std::int64_t sines = config.dim / 2;
+  return std::pow(base, static_cast<double>(config.dim) / static_cast<double>(2 * (sines - 1)));
+}
+
 }  // namespace
 
 double embedding_factor_of(const FamilyConfig& config) {
@@ -135,7 +143,9 @@ nn::StackSpec stack_of(const FamilyConfig& config) {
     if (layer == 0 && !config.first_norm) block.mixer_norm = nn::NormPlace::none;
     stack.blocks.push_back(std::move(block));
   }
-  if (config.sinusoidal) stack.positions = nn::SinusoidalPositions{};
+  if (config.sinusoidal)
+    stack.positions =
+        nn::SinusoidalPositions{.base = base_of_sines(config), .first = config.first_position_row};
   if (config.learned_positions)
     stack.positions = nn::LearnedPositions{.count = config.positions, .first_row = config.first_position_row};
   if (config.embedding_norm) stack.embedding_norm = norm_of(config);
@@ -238,7 +248,10 @@ ordered_json positions_of(const FamilyConfig& config) {
   if (config.learned_positions)
     positions["learned"] = {{"rows", config.positions + config.first_position_row},
                             {"first_row", config.first_position_row}};
-  if (config.sinusoidal) positions["sinusoidal"] = true;
+  if (config.sinusoidal) {
+    positions["sinusoidal"] = true;
+    if (config.whole_wavelengths) positions["first_position"] = config.first_position_row;
+  }
   if (config.rotary) {
     positions["rotary"] = to_string(config.rope);
     if (config.rotary_share || config.rotary_elements) positions["rotated_elements"] = config.rope.rotary_dim;

@@ -165,6 +165,42 @@ Family pegasus() {
   return family;
 }
 
+// M2M-100 and NLLB. Positions are counted from pad_token_id + 1.
+void read_m2m_positions(ConfigReader& reader, C& config) {
+  std::int64_t pad = config.pad_id.value_or(1);
+  if (const nlohmann::json* value = reader.find("pad_token_id")) {
+    if (const auto read = reader.size("pad_token_id", *value, 0, most_vocabulary)) pad = *read;
+  }
+  // Padding has no position: a decoder that begins with it would count from the second id on.
+  if (config.start_id == pad)
+    reader.refuse("pad_token_id", "another id than the decoder_start_token_id", std::to_string(pad));
+  set_fairseq_sines(reader, config, "d_model", pad + 1);
+}
+
+Family m2m_100() {
+  Family family = mbart();
+  C& defaults = family.defaults;
+  defaults.model_type = "m2m_100";
+  defaults.vocabulary = 128112;
+  defaults.activation = Activation::relu;
+  defaults.embedding_norm = false;
+  defaults.head_layers.bias = false;
+  defaults.scale_embedding = true;
+  defaults.starts_with_last = false;
+  defaults.start_id = 2;
+  family.classes = {{"M2M100ForConditionalGeneration", FamilyHead::language}, {"M2M100Model"}};
+  family.fields = joined(bart_fields(), {{"pad_token_id", read_m2m_positions},
+                                         // Of the first files, which have one value of each alone.
+                                         {"normalize_before", FixedField{"true"}},
+                                         {"normalize_embedding", FixedField{"false"}},
+                                         {"add_final_layer_norm", FixedField{"true"}},
+                                         {"static_position_embeddings", FixedField{"true"}}});
+  family.tensors = {{"*", "*"}};
+  family.heads = {};
+  family.copies = {"*.embed_tokens.weight", "*.embed_positions.weights"};
+  return family;
+}
+
 Family blenderbot() {
   Family family = pegasus();
   C& defaults = family.defaults;
@@ -339,7 +375,7 @@ Family mt5() {
 }  // namespace
 
 std::vector<Family> translator_families() {
-  return {t5(), mt5(), bart(), mbart(), marian(), pegasus(), blenderbot()};
+  return {t5(), mt5(), bart(), mbart(), marian(), pegasus(), blenderbot(), m2m_100()};
 }
 
 }  // namespace fovea::models
