@@ -66,6 +66,7 @@ std::vector<Kind> kinds() {
     stack.embedding_norm = NormSpec{};
   });
   add("sinusoidal", [](StackSpec& stack) { stack.positions = SinusoidalPositions{}; });
+  add("sinusoidal_from_2", [](StackSpec& stack) { stack.positions = SinusoidalPositions{.first = 2}; });
   add("lambda", [&](StackSpec& stack) {
     each(stack, [](AttentionOptions& attention, BlockSpec&) {
       attention.spec.mods = {make_mod("pull", {"rate"}, [](auto score, Site at, auto rate) {

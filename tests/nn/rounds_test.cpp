@@ -18,6 +18,20 @@ StackSpec two_blocks() {
   return stack_of({.layers = 2, .dim = kDim, .feed_forward = 10, .heads = 3});
 }
 
+// The first row of a stack has the position that its spec names, and a call's rows stand behind it.
+TEST(SinesOfAStack, BeginWhereItsSpecSays) {
+  StackSpec spec = two_blocks(), shifted = spec;
+  spec.positions = SinusoidalPositions{.base = 500.0};
+  shifted.positions = SinusoidalPositions{.base = 500.0, .first = 2};
+  ParameterSet set(3), same(3);
+  const TransformerStack at_0(set, "s", spec), at_2(same, "s", shifted);
+  Context context;
+  const Tensor x = Tensor::normal({1, 4, spec.dim}, 7), from_5 = at_0.enter(context, x, 5).value(),
+               from_3 = at_2.enter(context, x, 3).value();
+  for (std::int64_t i = 0; i < x.count(); ++i)
+    EXPECT_EQ(from_3.data<float>()[i], from_5.data<float>()[i]) << i;
+}
+
 // Two rounds of two blocks are four blocks, the last two of which have the weights of the first two.
 TEST(Rounds, RunTheSameBlocksAgain) {
   StackSpec again = two_blocks();
