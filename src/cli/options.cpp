@@ -210,8 +210,9 @@ const CLI::App& innermost(const CLI::App& app) {
 }
 
 // About each word that was not understood: the option or command nearest to it if one is near, and that an
-// option stands before its command, or that there is no such command.
-void suggest(const CLI::App& app) {
+// option stands before its command. `first` is the word behind the command: if it names no command, that is
+// said too.
+void suggest(const CLI::App& app, const std::string& first) {
   const CLI::App& command = innermost(app);
   std::vector<std::string> names;
   for (const CLI::Option* option : command.get_options()) {
@@ -224,12 +225,12 @@ void suggest(const CLI::App& app) {
     const auto near = std::min_element(names.begin(), names.end(), [&](const auto& a, const auto& b) {
       return edit_distance(a, bare) < edit_distance(b, bare);
     });
-    const std::string shown = fovea::excerpt(bare);
-    if (near != names.end() && *near == bare)
+    const std::string shown = fovea::excerpt(near != names.end() && *near == bare ? word : bare);
+    if (near != names.end() && *near == bare && bare.starts_with('-'))
       std::fprintf(stderr, "'%s': it belongs behind '%s'\n", shown.c_str(), command.get_name().c_str());
     else if (near != names.end() && edit_distance(*near, bare) <= 1 + bare.size() / 4)
       std::fprintf(stderr, "'%s': did you mean %s?\n", shown.c_str(), near->c_str());
-    else if (!commands.empty() && !bare.starts_with('-'))
+    else if (!commands.empty() && word == first && !word.empty() && !word.starts_with('-'))
       std::fprintf(stderr, "'%s': there is no such command\n", shown.c_str());
   }
 }
@@ -260,7 +261,10 @@ std::optional<int> CommandLine::run(std::vector<std::string> arguments) {
     std::ostringstream message;
     if (app_->exit(error, std::cout, message) == 0) return 0;  // --help, --version
     std::fprintf(stderr, "%s", excerpt_words(message.str(), 200).c_str());
-    suggest(*app_);
+    std::size_t depth = 1;
+    for (const CLI::App* at = app_.get(); !at->get_subcommands().empty(); at = at->get_subcommands().front())
+      ++depth;
+    suggest(*app_, depth < arguments.size() ? arguments[depth] : "");
     return 2;
   }
 }

@@ -29,12 +29,6 @@ ShortOutputs::ShortOutputs(SequenceToSequence& model, const Shortlist& shortlist
     refuse("none for a model whose output matrix is packed and has no rows of its own in the file",
            "a short-list");
   const std::int64_t dim = weight.size(1);
-  const auto copy_row = [&](std::int32_t id, float* to) {
-    if (weight.empty())
-      (*weights.rows())(id, to);
-    else
-      std::copy_n(weight.data<float>() + id * dim, dim, to);
-  };
   const auto is_never = [&](std::int32_t id) { return std::ranges::find(never, id) != never.end(); };
   default_executor().parallel_for(std::ssize(sources), [&](std::int64_t sentence, int) {
     Output& output = outputs_[static_cast<std::size_t>(sentence)];
@@ -46,12 +40,30 @@ ShortOutputs::ShortOutputs(SequenceToSequence& model, const Shortlist& shortlist
     }
     if (output.never.size() == output.ids.size())
       refuse("candidates for each source", "none for source " + std::to_string(sentence));
+  });
+  // Rows in the file are read once for all sentences, which share many of them.
+  std::vector<std::int32_t> in_file;
+  for (const Output& output : outputs_) {
+    if (weight.empty()) in_file.insert(in_file.end(), output.ids.begin(), output.ids.end());
+  }
+  std::ranges::sort(in_file);
+  in_file.erase(std::ranges::unique(in_file).begin(), in_file.end());
+  const Tensor read(DType::f32, {std::ssize(in_file), dim});
+  default_executor().parallel_for(std::ssize(in_file), [&](std::int64_t n, int) {
+    (*weights.rows())(in_file[static_cast<std::size_t>(n)], read.data<float>() + n * dim);
+  });
+  const auto row_of = [&](std::int32_t id) {
+    if (!weight.empty()) return weight.data<float>() + id * dim;
+    return read.data<float>() + (std::ranges::lower_bound(in_file, id) - in_file.begin()) * dim;
+  };
+  default_executor().parallel_for(std::ssize(sources), [&](std::int64_t sentence, int) {
+    Output& output = outputs_[static_cast<std::size_t>(sentence)];
     const std::int64_t count = std::ssize(output.ids);
     output.weight = Tensor(DType::f32, {count, dim});
     if (!bias.empty()) output.bias = Tensor(DType::f32, {count});
     for (std::int64_t n = 0; n < count; ++n) {
       const std::int32_t id = output.ids[static_cast<std::size_t>(n)];
-      copy_row(id, output.weight.data<float>() + n * dim);
+      std::copy_n(row_of(id), dim, output.weight.data<float>() + n * dim);
       if (!bias.empty()) output.bias.data<float>()[n] = bias.data<float>()[id];
     }
   });

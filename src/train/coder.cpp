@@ -71,6 +71,7 @@ class JsonCoder final : public Coder {
     const std::optional<std::int32_t> id = tokenizer_.id_of(spelling);
     return id && tokenizer_.is_special(*id) ? id : std::nullopt;
   }
+  bool is_special(std::int32_t id) const override { return tokenizer_.is_special(id); }
   Words words_of_line(const std::string& line) const override {
     return words_between_blanks(line, tokenizer_.encode(line));
   }

@@ -101,22 +101,37 @@ FamilyTranslator::FamilyTranslator(const models::ModelFolder& folder, FamilyTran
 
 std::int32_t FamilyTranslator::language_id(const char* option, const std::string& name) const {
   for (const std::string& spelling : {name, "__" + name + "__"}) {
-    if (const std::optional<std::int32_t> id = coder_->special_id(spelling)) return *id;
+    const std::optional<std::int32_t> id = coder_->special_id(spelling);
+    if (id && is_language(*id)) return *id;
   }
   throw InvalidArgument("FamilyTranslator", std::string("options.") + option,
                         "a language that is a special token of the folder's tokenizer", "'" + name + "'");
 }
 
+// Special tokens that have another meaning are none.
+bool FamilyTranslator::is_language(std::int32_t id) const {
+  const bool stops = std::ranges::find(beams_.search.stop, id) != beams_.search.stop.end();
+  if (stops || !coder_->is_special(id)) return false;
+  const char* const others[] = {"<s>",   "</s>",  "<pad>", "<unk>", "<mask>",
+                                "[CLS]", "[SEP]", "[PAD]", "[UNK]", "[MASK]"};
+  return std::ranges::none_of(others,
+                              [&](const char* spelling) { return coder_->special_id(spelling) == id; });
+}
+
 void FamilyTranslator::set_languages() {
-  if (!options_.target_language.empty())
-    beams_.search.rules.forced_bos = language_id("target_language", options_.target_language);
+  if (!options_.target_language.empty()) {
+    const std::int32_t id = language_id("target_language", options_.target_language);
+    // The first mBART's decoder reads the language first, and writes no token of it.
+    if (is_language(beams_.start))
+      beams_.start = id;
+    else
+      beams_.search.rules.forced_bos = id;
+  }
   if (options_.source_language.empty()) return;
   const std::int32_t wanted = language_id("source_language", options_.source_language);
   // What stands beside the end, before it (NLLB) or behind it (the first mBART).
   Ids own = of_no_text_;
-  std::erase_if(own, [&](std::int32_t id) {
-    return std::ranges::find(beams_.search.stop, id) != beams_.search.stop.end();
-  });
+  std::erase_if(own, [&](std::int32_t id) { return !is_language(id); });
   if (own.size() != 1)
     throw InvalidArgument("FamilyTranslator", "options.source_language",
                           "nothing: this tokenizer adds no language to a text",

@@ -192,6 +192,27 @@ TEST_P(Families, HaveHeadsThatAreWrittenAndRead) {
     EXPECT_EQ(heads.empty(), without.contains(GetParam()));
 }
 
+// A table of one side is a copy of the shared one, or the folder is refused: transformers has other tables
+// there where a config ties none.
+TEST_P(Families, TablesOfOneSideAreCopies) {
+  const json config = tiny_config(GetParam());
+  if (!config_is_translator(config)) GTEST_SKIP() << "it has one table";
+  write(config);
+  files::TensorFile file = files::load_safetensors(folder / "model.safetensors");
+  const auto shared = std::ranges::find_if(
+      file.tensors, [](const files::NamedTensor& t) { return t.name.ends_with("shared.weight"); });
+  ASSERT_NE(shared, file.tensors.end());
+  const std::string prefix = shared->name.substr(0, shared->name.size() - std::size("shared.weight") + 1);
+  file.tensors.push_back({prefix + "encoder.embed_tokens.weight", shared->tensor.clone()});
+  const Tensor& table = file.tensors.back().tensor;
+  files::save_safetensors(folder / "model.safetensors", file);
+  EXPECT_EQ(loaded(folder), "");
+  table.data<float>()[3] += 1.0f;
+  files::save_safetensors(folder / "model.safetensors", file);
+  EXPECT_NE(loaded(folder).find("expected the numbers of the shared table"), std::string::npos)
+      << loaded(folder);
+}
+
 // A folder without the prefix of the model in it, such as GPT-2's on the Hub.
 TEST_P(Families, DoNotNeedThePrefixOfTheirNames) {
   write(tiny_config(GetParam()));

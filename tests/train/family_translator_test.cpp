@@ -147,6 +147,8 @@ TEST_F(FamilyTranslators, LanguagesAreTokensOfTheTokenizer) {
     write("bart/tokenizer.json", R"({"version": "1.0", "truncation": null, "padding": null, "added_tokens": [
       {"id": 10, "content": "en_XX", "single_word": false, "lstrip": false, "rstrip": false, "normalized": false,
        "special": true},
+      {"id": 2, "content": "<s>", "single_word": false, "lstrip": false, "rstrip": false, "normalized": false,
+       "special": true},
       {"id": 11, "content": "__de__", "single_word": false, "lstrip": false, "rstrip": false,
        "normalized": false, "special": true}],
       "normalizer": null, "pre_tokenizer": {"type": "WhitespaceSplit"},
@@ -179,8 +181,18 @@ TEST_F(FamilyTranslators, LanguagesAreTokensOfTheTokenizer) {
     EXPECT_NEAR(score_by({.source_language = "de", .target_language = "en_XX", .max_new = 5}),
                 score_of(source(11), 10), 1e-5);
     EXPECT_NE(score_of(source(11), 10), score_of(source(10), 11));
+    // The first mBART's decoder reads the language and is not forced to write it.
+    write("bart/generation_config.json",
+          R"({"eos_token_id": 1, "decoder_start_token_id": 10, "pad_token_id": 0})");
+    models::TranslatorBeams beams = read.translator_beams(read.generation());
+    beams.length_of = models::output_length(5, 2.0, 16);
+    beams.start = 11;
+    EXPECT_NEAR(score_by({.target_language = "de", .max_new = 5}),
+                models::beam_search(*model, {source(10)}, beams)[0][0].score, 1e-5);
+    write("bart/generation_config.json",
+          R"({"eos_token_id": 1, "decoder_start_token_id": 1, "pad_token_id": 0})");
     EXPECT_EQ(all(FamilyTranslator(read), {" "})[0][0].text, "");  // a language alone is no text
-    for (const char* unknown : {"fr", "a", "</s>"})
+    for (const char* unknown : {"fr", "a", "</s>", "<s>"})
       EXPECT_THROW(FamilyTranslator(read, {.target_language = unknown}), InvalidArgument) << unknown;
   }
   tokenizer_with(text + "," + end);

@@ -144,6 +144,7 @@ refused 2 'did you mean --beam-size' translate --model good --beam-sise 3
 refused 2 'did you mean translate' translat --model good
 refused 2 "'nonsense': there is no such command" nonsense
 refused 2 "'nonsense': there is no such command" bench nonsense
+refused 2 "'train=': did you mean train?" train=
 refused 2 "'--profile': it belongs behind 'translate'" --profile trace.json translate --model good
 refused 2 'gated' train --model gated --output bad
 refused 2 'beam-size' translate --model good --beam-size many

@@ -46,6 +46,8 @@ class Coder {
   virtual std::vector<std::int32_t> stops() const = 0;
   /// The id that is spelt so and never part of a text.
   virtual std::optional<std::int32_t> special_id(const std::string&) const { return std::nullopt; }
+  /// Whether an id is never part of a text.
+  virtual bool is_special(std::int32_t) const { return false; }
 };
 
 /// Throws FileError if the folder has no tokenizer that can be read, or one whose ids the model does not

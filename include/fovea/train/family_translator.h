@@ -76,6 +76,7 @@ class FamilyTranslator {
 
  private:
   std::vector<std::int32_t> encode(const std::string& line, std::size_t number) const;
+  bool is_language(std::int32_t id) const;
   std::int32_t language_id(const char* option, const std::string& name) const;
   void set_languages();
   std::vector<Translation> describe(const std::string& line,

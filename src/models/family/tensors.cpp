@@ -194,8 +194,18 @@ const files::StoredTensor* FamilyTensors::stored(const std::string& parameter) c
   return find(name_of(parameter));
 }
 
+bool FamilyTensors::is_table_of_one_side(const files::StoredTensor& tensor) const {
+  if (!tensor.name.ends_with("coder.embed_tokens.weight")) return false;
+  const auto shared = std::ranges::find_if(file_.tensors(), [](const files::StoredTensor& other) {
+    return other.name.ends_with("shared.weight");
+  });
+  return shared != file_.tensors().end() &&
+         (shared->type != tensor.type || !std::ranges::equal(shared->bytes, tensor.bytes));
+}
+
 bool FamilyTensors::is_copy(const files::StoredTensor& tensor) const {
-  if (matches_any(copies_everywhere, tensor.name) || matches_any(family_.copies, tensor.name)) return true;
+  if (matches_any(copies_everywhere, tensor.name)) return true;
+  if (matches_any(family_.copies, tensor.name)) return !is_table_of_one_side(tensor);
   const HeadRow* head = head_of(family_, config_.head);
   if (!head) return false;
   return std::ranges::any_of(head->tensors, [&](const TensorRule& rule) {
@@ -324,6 +334,11 @@ void FamilyTensors::check_all_taken() const {
   for (const files::StoredTensor& tensor : file_.tensors()) {
     const auto found = taken_.find(tensor.name);
     if (found == taken_.end()) {
+      if (is_table_of_one_side(tensor))
+        throw FileError(
+            tensor.file, -1,
+            "tensor '" + excerpt(tensor.name) +
+                "': expected the numbers of the shared table, which serves both sides, got others");
       if (!is_copy(tensor) && !matches_any(unused_everywhere, tensor.name) &&
           !matches_any(family_.unused, tensor.name) && !(row && matches(row->unused, tensor.name)))
         throw FileError(tensor.file, -1,

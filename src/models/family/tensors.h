@@ -43,6 +43,8 @@ class FamilyTensors {
 
  private:
   std::string name_of(const std::string& parameter) const;
+  /// Whether it is the table of one side of a translator, with other numbers than the table of both.
+  bool is_table_of_one_side(const files::StoredTensor& tensor) const;
   const files::StoredTensor* find(const std::string& theirs) const;
 
   const files::WeightFile& file_;

@@ -66,7 +66,7 @@ std::vector<Field> bart_fields() {
           {"scale_embedding", FlagField{&C::scale_embedding}},
           {"tie_word_embeddings", FlagField{&C::tied}},
           {"decoder_start_token_id", OptionalSizeField{&C::start_id, most_vocabulary, 0}},
-          // Of the first releases, which have them beside the keys that count.
+          // Of files of the first releases. encoder_layers and decoder_layers count.
           {"num_hidden_layers", NoEffect{}},
           {"classif_dropout", NoEffect{}},
           {"extra_pos_embeddings", NoEffect{}},
@@ -171,6 +171,12 @@ void read_m2m_positions(ConfigReader& reader, C& config) {
   if (const nlohmann::json* value = reader.find("pad_token_id")) {
     if (const auto read = reader.size("pad_token_id", *value, 0, most_vocabulary)) pad = *read;
   }
+  if (pad > config.positions + 1)
+    reader.refuse("pad_token_id", "at most max_position_embeddings + 1", std::to_string(pad));
+  // transformers takes this for another name of encoder_layers.
+  const nlohmann::json* layers = reader.find("num_hidden_layers");
+  if (layers && *layers != config.layers)
+    reader.refuse("num_hidden_layers", "the encoder_layers, " + std::to_string(config.layers), *layers);
   // Padding has no position: a decoder that begins with it would count from the second id on.
   if (config.start_id == pad)
     reader.refuse("pad_token_id", "another id than the decoder_start_token_id", std::to_string(pad));

@@ -79,13 +79,8 @@ kernels::RecurrenceGradientProblem<T> gradient_problem(const RecurrencePlan::Imp
   const auto target = [](const TensorView& view, const Operand<T*>& copy) {
     return view && copy.data ? stored_operand(copy) : stored_operand(view);
   };
-  if (loss.d_output && copies.d_output.data) {
-    const Operand<T*>& copy = copies.d_output;
-    g.d_output =
-        stored_operand(Operand<const T*>{copy.data, copy.batch_stride, copy.head_stride, copy.row_stride});
-  } else {
-    g.d_output = stored_operand(loss.d_output);
-  }
+  g.d_output = loss.d_output && copies.d_output.data ? read_only(stored_operand(copies.d_output))
+                                                     : stored_operand(loss.d_output);
   if (loss.d_final_state) g.d_final_state = loss.d_final_state.template data<T>();
   g.query = target(gradients.query, copies.query);
   g.key = target(gradients.key, copies.key);

@@ -80,7 +80,7 @@ kernels::RecurrenceProblem<T> prepare_recurrence(const RecurrencePlan::Impl& pla
     const Operand<T*> copy = take_operand<T>(sizes, rows, heads, dim, carver);
     if (!executor || !view) return {};
     all.add(view, copy, change);
-    return stored_operand(Operand<const T*>{copy.data, copy.batch_stride, copy.head_stride, copy.row_stride});
+    return read_only(stored_operand(copy));
   };
   p.query = operand(inputs.query, s.num_query_heads, s.key_dim, plan.maps_features(), Change::features);
   p.key = operand(inputs.key, s.num_key_heads, s.key_dim, plan.maps_features(), Change::features);

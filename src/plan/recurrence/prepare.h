@@ -81,10 +81,12 @@ inline kernels::StoredOperand<std::byte> stored_operand(const TensorView& view) 
   return {view.raw(), view.dtype(), view.stride(0), view.stride(1), view.stride(2)};
 }
 template <class T>
-auto stored_operand(const kernels::Operand<T*>& copy) {
-  using Byte = std::conditional_t<std::is_const_v<T>, const std::byte, std::byte>;
-  return kernels::StoredOperand<Byte>{reinterpret_cast<Byte*>(copy.data), dtype_of<std::remove_const_t<T>>,
-                                      copy.batch_stride, copy.head_stride, copy.row_stride};
+kernels::StoredOperand<std::byte> stored_operand(const kernels::Operand<T*>& copy) {
+  return {reinterpret_cast<std::byte*>(copy.data), dtype_of<T>, copy.batch_stride, copy.head_stride,
+          copy.row_stride};
+}
+inline kernels::StoredOperand<const std::byte> read_only(const kernels::StoredOperand<std::byte>& rows) {
+  return {rows.data, rows.dtype, rows.batch_stride, rows.head_stride, rows.row_stride};
 }
 
 /// Gates, beta and self-weights: [batch, heads, len], a constant decay [heads], or four axes.
