@@ -60,7 +60,7 @@ class ModelFolder {
   /// model lacks. They also throw it for missing, unexpected or wrongly shaped tensors, which they name. A
   /// config whose sizes exceed the weights is refused before anything is allocated.
   /// With `packed` the weights are those of ParameterSet::pack. They are then packed while the file is read,
-  /// and no f32 copy of a matrix is ever in memory: such a model is for inference alone, and cannot be saved.
+  /// and no f32 copy of a matrix is ever in memory. Such a model is for inference alone, and cannot be saved.
   /// The files of weights stay open, because rows of embeddings are read from them, and may not be cut
   /// meanwhile. A language model of ours in Starcoder2's form keeps its values.
   using Packed = std::optional<autograd::WeightType>;
