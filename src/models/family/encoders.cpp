@@ -140,10 +140,7 @@ Family bert() {
 
 // The position of a row is counted from pad_token_id + 1, and so many rows of the table are free.
 void read_rows_behind_padding(ConfigReader& reader, C& config) {
-  std::int64_t pad = config.pad_id.value_or(1);
-  if (const nlohmann::json* value = reader.find("pad_token_id")) {
-    if (const auto read = reader.size("pad_token_id", *value, 0, most_vocabulary)) pad = *read;
-  }
+  const std::int64_t pad = read_padding(reader, config);
   config.pad_id = pad;
   config.first_position_row = pad + 1;
   if (config.positions > pad + 1)

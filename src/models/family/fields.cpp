@@ -62,6 +62,12 @@ void read_layer_types(ConfigReader& reader, FamilyConfig& config) {
   layer_types_or(reader, config, [&](std::int64_t) { return config.window.has_value(); });
 }
 
+std::int64_t read_padding(ConfigReader& reader, const FamilyConfig& config) {
+  const std::int64_t own = config.pad_id.value_or(1);
+  const json* value = reader.find("pad_token_id");
+  return value ? reader.size("pad_token_id", *value, 0, most_vocabulary).value_or(own) : own;
+}
+
 void set_fairseq_sines(ConfigReader& reader, FamilyConfig& config, const char* dim, std::int64_t first) {
   config.sinusoidal = config.whole_wavelengths = true;
   config.learned_positions = false;

@@ -168,6 +168,8 @@ inline constexpr std::int64_t most_vocabulary = 10'000'000, most_dim = 65'536, m
 
 /// The sizes of a stack under the names that most families have for them, and whether embeddings are tied.
 std::vector<Field> size_fields();
+/// pad_token_id, for positions that are counted from it; without the key the row's own, or 1.
+std::int64_t read_padding(ConfigReader& reader, const FamilyConfig& config);
 /// Sines in fairseq's form from position `first` on. Refuses a `dim` without two sines.
 void set_fairseq_sines(ConfigReader& reader, FamilyConfig& config, const char* dim, std::int64_t first);
 /// rope_parameters, or the older rope_theta and rope_scaling.

@@ -167,10 +167,7 @@ Family pegasus() {
 
 // M2M-100 and NLLB. Positions are counted from pad_token_id + 1.
 void read_m2m_positions(ConfigReader& reader, C& config) {
-  std::int64_t pad = config.pad_id.value_or(1);
-  if (const nlohmann::json* value = reader.find("pad_token_id")) {
-    if (const auto read = reader.size("pad_token_id", *value, 0, most_vocabulary)) pad = *read;
-  }
+  const std::int64_t pad = read_padding(reader, config);
   if (pad > config.positions + 1)
     reader.refuse("pad_token_id", "at most max_position_embeddings + 1", std::to_string(pad));
   // transformers takes this for another name of encoder_layers.
