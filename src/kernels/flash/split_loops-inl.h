@@ -7,6 +7,8 @@
 #define FOVEA_FLASH_SPLIT_LOOPS_INL_H_
 #endif
 
+#include <type_traits>
+
 #include "kernels/simd/load-inl.h"
 #include "kernels/simd/runs-inl.h"
 
@@ -29,6 +31,42 @@ HWY_INLINE void KeepLoaded([[maybe_unused]] V& v) {
 #endif
 }
 
+#if HWY_TARGET == HWY_AVX2
+/// The sums of several keys by kRows queries, kept until each query has eight, which FoldEight folds. A fold
+/// behind every two keys, which is what four queries fill eight sums with, held up the products that follow
+/// it (docs/performance.md).
+template <int kRows>
+class SumsOfEight {
+ public:
+  static constexpr int kKeys = kSums / kRows;
+  using V = hn::Vec<hn::ScalableTag<float>>;
+
+  /// Takes the sums of keys [j, j + kKeys). Behind the eighth key or the last of `count`, writes the scores
+  /// of all keys taken since the last time.
+  HWY_INLINE void Take(const V (&sums)[kSums], int64_t j, int64_t count, float* scores, int64_t stride) {
+    const hn::ScalableTag<float> d;
+    const int64_t at = j % 8, begin = j - at;
+    FOVEA_UNROLL for (int r = 0; r < kRows; ++r) {
+      FOVEA_UNROLL for (int k = 0; k < kKeys; ++k)
+          hn::Store(sums[r * kKeys + k], d, kept_ + (r * 8 + at + k) * 8);
+    }
+    if (at + kKeys < 8 && j + kKeys < count) return;
+    const int64_t there = HWY_MIN(count - begin, int64_t{8});
+    FOVEA_UNROLL for (int r = 0; r < kRows; ++r) {
+      V eight[8];
+      FOVEA_UNROLL for (int k = 0; k < 8; ++k) eight[k] = hn::Load(d, kept_ + (r * 8 + k) * 8);
+      const V folded = FoldEight(d, eight);
+      float* to = scores + r * stride + begin;
+      there == 8 ? hn::StoreU(folded, d, to)
+                 : hn::BlendedStore(folded, hn::FirstN(d, static_cast<size_t>(there)), d, to);
+    }
+  }
+
+ private:
+  alignas(32) float kept_[kRows * 8 * 8];  // not filled first, which would be a kilobyte a call
+};
+#endif
+
 /// scores[r · score_stride + j] = ⟨query r, key j⟩ for kRows queries and keys [0, count). Queries are rows of
 /// `padded` elements in the order of LoadTwo, with zeros behind `dim`. kSums sums stay in registers: kRows
 /// queries by kSums / kRows keys, so each vector of a key is loaded once for kRows queries.
@@ -41,6 +79,10 @@ HWY_INLINE void StoredScores(const T* queries, int64_t padded, const StoredRows<
   constexpr int kLanes = static_cast<int>(hn::MaxLanes(d));
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
   RowsToFetch<S> ahead(keys, dim, fetch);
+#if HWY_TARGET == HWY_AVX2
+  constexpr bool kFoldEight = sizeof(T) == 4 && kRows > 1;
+  [[maybe_unused]] std::conditional_t<kFoldEight, SumsOfEight<kRows>, int> eight;
+#endif
   for (int64_t j = 0; j < count; j += kKeys) {
     V sums[kSums];
     FOVEA_UNROLL for (int i = 0; i < kSums; ++i) sums[i] = hn::Zero(d);
@@ -79,6 +121,12 @@ HWY_INLINE void StoredScores(const T* queries, int64_t padded, const StoredRows<
         if (kEvenThenOdd<S> || dim - i > lanes) multiply(first, more, i + lanes);
       }
     }
+#if HWY_TARGET == HWY_AVX2
+    if constexpr (kFoldEight) {
+      eight.Take(sums, j, count, scores, score_stride);
+      continue;
+    }
+#endif
     alignas(64) T folded[kSums > kLanes ? kSums : kLanes];
     FoldSums<kSums, kLanes>(d, sums, folded);
     const int64_t there = HWY_MIN(count - j, int64_t{kKeys});
@@ -98,17 +146,17 @@ template <int kRows, class T>
 HWY_INLINE bool AllWeigh(const T* weights, int64_t weight_stride, int64_t count) {
   const hn::ScalableTag<T> d;
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
-  for (int r = 0; r < kRows; ++r) {
-    const T* w = weights + r * weight_stride;
-    int64_t k = 0;
-    for (; k + lanes <= count; k += lanes) {
-      if (!hn::AllFalse(d, hn::Eq(hn::LoadU(d, w + k), hn::Zero(d)))) return false;
-    }
-    for (; k < count; ++k) {
-      if (w[k] == T{0}) return false;
-    }
+  auto none = hn::FirstN(d, 0);
+  int64_t k = 0;
+  for (; k + lanes <= count; k += lanes) {
+    FOVEA_UNROLL for (int r = 0; r < kRows; ++r) none =
+        hn::Or(none, hn::Eq(hn::LoadU(d, weights + r * weight_stride + k), hn::Zero(d)));
   }
-  return true;
+  bool all = hn::AllFalse(d, none);
+  for (; k < count; ++k) {
+    for (int r = 0; r < kRows; ++r) all &= weights[r * weight_stride + k] != T{0};
+  }
+  return all;
 }
 
 /// gathered[r] += Σ_k weights[r · weight_stride + k] · value k, for kRows rows, `count` values, and the
@@ -171,9 +219,10 @@ template <int kRows, class T, class S>
 HWY_INLINE void AddStoredRows(const T* weights, int64_t weight_stride, const StoredRows<S>& values,
                               int64_t dim, int64_t count, bool fetch, T* gathered, int64_t padded) {
   RowsToFetch<S> ahead(values, dim, fetch);
+  const bool everywhere = AllWeigh<kRows>(weights, weight_stride, count);
   for (int64_t j = 0, n; j < count; j += n) {
     n = HWY_MIN(kMostTogether, count - j);
-    bool all = AllWeigh<kRows>(weights + j, weight_stride, n);
+    bool all = everywhere || AllWeigh<kRows>(weights + j, weight_stride, n);
     if (!all) {
       n = HWY_MIN(4, n);
       all = AllWeigh<kRows>(weights + j, weight_stride, n);
