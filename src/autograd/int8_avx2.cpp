@@ -1,5 +1,5 @@
 // Products of bytes by AVX2. Its only product of bytes adds two of them in 16 bits, one factor without a
-// sign: |x| times w with the sign of x is at most 2 · 127 · 127, which fits. Highway 1.0.3 has no operation
+// sign: |w| times x with the sign of w is at most 2 · 127 · 127, which fits. Highway 1.0.3 has no operation
 // for it.
 #include <algorithm>
 #include <cstring>
@@ -21,57 +21,81 @@ namespace {
 #define FOVEA_UNROLL _Pragma("GCC unroll 16")
 
 constexpr std::int64_t panel = PackedMatrix::panel_rows;
-// The four vectors of a panel have 8 sums each. Two rows leave registers for the weights, x and its absolute
-// values.
-constexpr int vectors = 4, full_rows = 2;
-static_assert(panel == 8 * vectors);
+// A tile is four rows by half of a panel, two vectors of 8 sums. So 8 sums stay in registers, each vector of
+// weights is loaded, and its absolute values are taken, once for four rows.
+constexpr int vectors = 2, full_rows = 4;
+constexpr std::int64_t lanes = 8, width = lanes * vectors;
+static_assert(panel % width == 0);
 
+/// Up to 8 numbers from `from` on, zeros behind `count`; none where `from` is null.
+FOVEA_AVX2 __m256 some_of(const float* from, std::int64_t count) {
+  float all[lanes] = {};
+  if (!from) return _mm256_loadu_ps(all);
+  if (count >= lanes) return _mm256_loadu_ps(from);
+  std::copy_n(from, count, all);
+  return _mm256_loadu_ps(all);
+}
+
+/// `count` columns from `column` on, at most `width`; `weight` has the first of them in the panel.
 template <int rows>
-FOVEA_AVX2 void tile(const PackedProducts& p, const QuantizedRows& x, std::int64_t row, std::int64_t column,
-                     std::int64_t count) {
+FOVEA_AVX2 void tile(const PackedProducts& p, const QuantizedRows& x, const std::int8_t* weight,
+                     std::int64_t row, std::int64_t column, std::int64_t count) {
   const std::int64_t columns = x.columns;
-  const std::int8_t* weight = p.weight->quantized() + column * columns;
   const std::uint8_t* from = x.bytes.get() + row * columns;
-  const __m256i ones = _mm256_set1_epi16(1), offset = _mm256_set1_epi8(-128);
+  const __m256i ones = _mm256_set1_epi16(1);
   __m256i sums[rows][vectors];
   FOVEA_UNROLL for (int r = 0; r < rows; ++r) {
     FOVEA_UNROLL for (int v = 0; v < vectors; ++v) sums[r][v] = _mm256_setzero_si256();
   }
   for (std::int64_t k = 0; k < columns; k += 4) {
+    __m256i factor[rows];
     FOVEA_UNROLL for (int r = 0; r < rows; ++r) {
       std::int32_t four;
       std::memcpy(&four, from + r * columns + k, sizeof four);
-      const __m256i factor = _mm256_xor_si256(_mm256_set1_epi32(four), offset),
-                    size = _mm256_abs_epi8(factor);
-      FOVEA_UNROLL for (int v = 0; v < vectors; ++v) {
-        const __m256i w = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(weight + k * panel + 32 * v));
-        const __m256i pairs = _mm256_maddubs_epi16(size, _mm256_sign_epi8(w, factor));
+      factor[r] = _mm256_set1_epi32(four);
+    }
+    FOVEA_UNROLL for (int v = 0; v < vectors; ++v) {
+      const __m256i w =
+          _mm256_loadu_si256(reinterpret_cast<const __m256i*>(weight + k * panel + 4 * lanes * v));
+      const __m256i size = _mm256_abs_epi8(w);
+      FOVEA_UNROLL for (int r = 0; r < rows; ++r) {
+        const __m256i pairs = _mm256_maddubs_epi16(size, _mm256_sign_epi8(factor[r], w));
         sums[r][v] = _mm256_add_epi32(sums[r][v], _mm256_madd_epi16(pairs, ones));
       }
     }
   }
-  FOVEA_UNROLL for (int r = 0; r < rows; ++r) {
-    const float scale = x.scales[static_cast<std::size_t>(row + r)];
-    FOVEA_UNROLL for (int v = 0; v < vectors; ++v) {
-      const std::int64_t left = std::min<std::int64_t>(8, count - 8 * v);
-      if (left <= 0) break;
+  FOVEA_UNROLL for (int v = 0; v < vectors; ++v) {
+    const std::int64_t left = count - lanes * v;
+    if (left <= 0) break;
+    const __m256 scales = _mm256_loadu_ps(p.weight->scales() + column + lanes * v),
+                 bias = some_of(p.bias ? p.bias + column + lanes * v : nullptr, left);
+    FOVEA_UNROLL for (int r = 0; r < rows; ++r) {
       const __m256 factor =
-          _mm256_mul_ps(_mm256_set1_ps(scale), _mm256_loadu_ps(p.weight->scales() + column + 8 * v));
+          _mm256_mul_ps(_mm256_set1_ps(x.scales[static_cast<std::size_t>(row + r)]), scales);
       __m256 y = _mm256_mul_ps(_mm256_cvtepi32_ps(sums[r][v]), factor);
-      float bias[8] = {}, last[8];
-      if (p.bias) {
-        std::copy_n(p.bias + column + 8 * v, left, bias);
-        y = _mm256_add_ps(y, _mm256_loadu_ps(bias));
-      }
-      float* to = p.place(row + r, column + 8 * v);
-      if (left == 8) {
+      if (p.bias) y = _mm256_add_ps(y, bias);
+      float* to = p.place(row + r, column + lanes * v);
+      if (left >= lanes) {
         _mm256_storeu_ps(to, y);
       } else {
+        float last[lanes];
         _mm256_storeu_ps(last, y);
         std::copy_n(last, left, to);
       }
     }
   }
+}
+
+/// All rows [row, end) by one such half of a panel.
+FOVEA_AVX2 void half_panel(const PackedProducts& p, const QuantizedRows& x, const std::int8_t* weight,
+                           std::int64_t row, std::int64_t end, std::int64_t column, std::int64_t count) {
+  std::int64_t r = row;
+  for (; r + full_rows <= end; r += full_rows) tile<full_rows>(p, x, weight, r, column, count);
+  if (r + 2 <= end) {
+    tile<2>(p, x, weight, r, column, count);
+    r += 2;
+  }
+  if (r < end) tile<1>(p, x, weight, r, column, count);
 }
 
 #undef FOVEA_UNROLL
@@ -81,10 +105,9 @@ FOVEA_AVX2 void tile(const PackedProducts& p, const QuantizedRows& x, std::int64
 
 void int8_block_avx2(const PackedProducts& p, const QuantizedRows& x, std::int64_t row, std::int64_t end,
                      std::int64_t column, std::int64_t last) {
-  for (std::int64_t n = column; n < last; n += panel) {
-    std::int64_t r = row;
-    for (; r + full_rows <= end; r += full_rows) tile<full_rows>(p, x, r, n, std::min(panel, last - n));
-    if (r < end) tile<1>(p, x, r, n, std::min(panel, last - n));
+  for (std::int64_t n = column; n < last; n += width) {
+    const std::int8_t* weight = p.weight->quantized() + n / panel * panel * x.columns + n % panel * 4;
+    half_panel(p, x, weight, row, end, n, std::min(width, last - n));
   }
 }
 

@@ -37,7 +37,9 @@ int32_t LargestBits(const float* x, int64_t count) {
   return result;
 }
 
-void QuantizeRow(const float* x, int64_t count, float& scale, int16_t* numbers, uint8_t* bytes) {
+// Bytes are q + 128, whose bits of `flip` are turned: with 0x80 that is q.
+void QuantizeRow(const float* x, int64_t count, float& scale, int16_t* numbers, uint8_t* bytes,
+                 uint8_t flip) {
   const int32_t bits = LargestBits(x, count);
   float largest;
   std::memcpy(&largest, &bits, sizeof largest);
@@ -54,7 +56,7 @@ void QuantizeRow(const float* x, int64_t count, float& scale, int16_t* numbers, 
   const auto put = [&](const float* from, int16_t* to16, uint8_t* to8) HWY_ATTR {
     const auto q = hn::NearestInt(hn::Mul(hn::LoadU(d, from), hn::Set(d, factor)));
     if (to8)
-      hn::StoreU(hn::DemoteTo(d8, hn::Add(q, hn::Set(di, 128))), d8, to8);
+      hn::StoreU(hn::Xor(hn::DemoteTo(d8, hn::Add(q, hn::Set(di, 128))), hn::Set(d8, flip)), d8, to8);
     else
       hn::StoreU(hn::DemoteTo(d16, q), d16, to16);
   };
@@ -172,7 +174,8 @@ QuantizedRows int8_rows(const PackedProducts& p, Executor& executor, Int8Path pa
     for (std::int64_t r = unit * rows_a_unit; r < std::min(p.rows, (unit + 1) * rows_a_unit); ++r) {
       FOVEA_BEST(QuantizeRow)
       (p.x + r * p.x_stride, in, x.scales[static_cast<std::size_t>(r)],
-       as_bytes ? nullptr : x.numbers.get() + r * columns, as_bytes ? x.bytes.get() + r * columns : nullptr);
+       as_bytes ? nullptr : x.numbers.get() + r * columns, as_bytes ? x.bytes.get() + r * columns : nullptr,
+       path == Int8Path::avx2 ? 0x80 : 0);
     }
   });
   return x;

@@ -16,7 +16,7 @@ struct QuantizedRows {
   std::int64_t columns;
   std::vector<float> scales;                ///< [rows]
   std::unique_ptr<std::int16_t[]> numbers;  ///< [rows, columns]: q
-  std::unique_ptr<std::uint8_t[]> bytes;    ///< [rows, columns]: q + 128, for int8_block_vnni and _avx2
+  std::unique_ptr<std::uint8_t[]> bytes;    ///< [rows, columns]: q + 128 for int8_block_vnni, q for _avx2
 };
 
 }  // namespace fovea::autograd

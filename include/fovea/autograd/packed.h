@@ -58,7 +58,8 @@ class PackedMatrix {
   const std::int8_t* quantized() const noexcept {
     return reinterpret_cast<const std::int8_t*>(elements_.raw());
   }
-  const float* scales() const noexcept { return scales_.data<float>(); }  ///< [panels · 32]
+  /// [panels · 32]
+  const float* scales() const noexcept { return reinterpret_cast<const float*>(scales_.raw()); }
   const std::int32_t* sums() const noexcept { return sums_.data(); }  ///< Σ q of each row, [panels · 32]
 
   /// Of bf16: [panels, pairs, 32, 2]: two columns of a row side by side. A column past the last is zeros.
