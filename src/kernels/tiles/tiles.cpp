@@ -149,8 +149,15 @@ const Isa amx_isa{.name = "amx", .base = &avx512bf16_isa, .absence = amx_absence
 #endif
 
 #if !HWY_ARCH_X86 || (HWY_TARGETS & HWY_SSE4)
+// A build for one machine with AVX2 leaves out the baseline elsewhere. Its calls that are not for tiles found
+// no kernel behind `baseline_isa`.
+#if HWY_ARCH_X86 && (HWY_BASELINE_TARGETS & HWY_AVX2)
+constexpr const Isa* behind_portable = &avx2_isa;
+#else
+constexpr const Isa* behind_portable = &baseline_isa;
+#endif
 const Isa portable_isa{
-    .name = "tiles", .base = &baseline_isa, .absence = []() -> const char* { return nullptr; }};
+    .name = "tiles", .base = behind_portable, .absence = []() -> const char* { return nullptr; }};
 #endif
 
 }  // namespace
