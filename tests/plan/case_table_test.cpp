@@ -138,6 +138,13 @@ TEST(EveryAlgorithm, AgreesWithTheReferenceWhereItIsForced) {
                    .value_dim = 40};
     cases.push_back(plain);
   }
+  // A tenth of the table may have no case that `additive` takes.
+  Case additive = cases.back();
+  additive.name = "plain additive";
+  additive.spec.score = Additive{};
+  additive.dtype = DType::f32;
+  additive.shape.hidden = 24;
+  cases.push_back(additive);
   for (const Case& c : cases) {
     std::vector<std::string> accepting;
     for (auto& [name, count] : ran) {
