@@ -27,7 +27,7 @@ constexpr int vectors = 2, full_rows = 4;
 constexpr std::int64_t lanes = 8, width = lanes * vectors;
 static_assert(panel % width == 0);
 
-/// Up to 8 numbers from `from` on, zeros behind `count`; none where `from` is null.
+/// The first `count` numbers of `from`, at most 8, and zeros behind them; zeros alone where `from` is null.
 FOVEA_AVX2 __m256 some_of(const float* from, std::int64_t count) {
   float all[lanes] = {};
   if (!from) return _mm256_loadu_ps(all);

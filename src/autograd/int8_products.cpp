@@ -37,7 +37,7 @@ int32_t LargestBits(const float* x, int64_t count) {
   return result;
 }
 
-// Bytes are q + 128, whose bits of `flip` are turned: with 0x80 that is q.
+// A byte is (q + 128) xor `flip`: q + 128 where `flip` is 0, and q itself where it is 0x80.
 void QuantizeRow(const float* x, int64_t count, float& scale, int16_t* numbers, uint8_t* bytes,
                  uint8_t flip) {
   const int32_t bits = LargestBits(x, count);

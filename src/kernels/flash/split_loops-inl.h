@@ -32,9 +32,9 @@ HWY_INLINE void KeepLoaded([[maybe_unused]] V& v) {
 }
 
 #if HWY_TARGET == HWY_AVX2
-/// The sums of several keys by kRows queries, kept until each query has eight, which FoldEight folds. A fold
-/// behind every two keys, which is what four queries fill eight sums with, held up the products that follow
-/// it (docs/performance.md).
+/// The sums of several keys by kRows queries, kept until each query has eight, which FoldEight folds. Four
+/// queries and two keys already have eight sums. Folding those at once delayed the products of the next keys
+/// (docs/performance.md).
 template <int kRows>
 class SumsOfEight {
  public:

@@ -149,8 +149,8 @@ const Isa amx_isa{.name = "amx", .base = &avx512bf16_isa, .absence = amx_absence
 #endif
 
 #if !HWY_ARCH_X86 || (HWY_TARGETS & HWY_SSE4)
-// A build for one machine with AVX2 leaves out the baseline elsewhere. Its calls that are not for tiles found
-// no kernel behind `baseline_isa`.
+// A build for one machine that has AVX2 compiles no other kernels for the baseline. There the kernels of AVX2
+// take the calls that tiles refuse.
 #if HWY_ARCH_X86 && (HWY_BASELINE_TARGETS & HWY_AVX2)
 constexpr const Isa* behind_portable = &avx2_isa;
 #else
