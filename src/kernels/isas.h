@@ -1,5 +1,5 @@
 // The instruction sets of the kernels over Highway, and a list of them for a file that Highway compiles once
-// for each. (The tile kernels have sets of their own: kernels/tiles.)
+// for each. (kernels/tiles has more.)
 #pragma once
 
 #include <cstdint>
@@ -12,6 +12,10 @@
 namespace fovea::kernels {
 
 extern const Isa avx512_isa, avx2_isa, baseline_isa;  ///< on Arm the last alone
+#if HWY_ARCH_X86
+/// AVX-512 with dot products of bf16, for code that is compiled for AVX-512.
+extern const Isa avx512bf16_isa;
+#endif
 
 }  // namespace fovea::kernels
 

@@ -249,6 +249,7 @@ TEST(RecurrenceCalls, BackwardOfASumNeedsItsOutputAndDenominator) {
 
 TEST(RecurrenceCalls, AWorkspaceOfThePlansSizeIsEnough) {
   for (const std::string& kernel : runnable_recurrence_kernels()) {
+    if (!runs(kernel, DType::f32)) continue;  // the case table gives it no more memory either
     Call call;
     const auto pool = make_thread_pool(2);
     call.plan = make_recurrence_plan(call.c.spec, call.c.plan_shape(), {.kernel = kernel});

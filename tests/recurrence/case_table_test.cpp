@@ -48,11 +48,26 @@ double moved(const RecurrenceCase& c, const RecurrenceRun& reference) {
 // A normaliser divides by a denominator that may be near 0, where a delta write erases by other rows than its
 // keys. How ill conditioned a case is follows from the reference: the same factor times what its results
 // move by if its inputs are off by eps.
+//
+// In 16 bits that bound would pass results that are wrong by as much as the largest element. There inputs and
+// results are rounded once, and one kernel rounds the operands of its products. So it is four times what the
+// results move by if each input is off by two roundings. With a normaliser backward reads the rounded output
+// too, and the factor is 16.
 double tolerance(const RecurrenceCase& c, const RecurrenceRun& reference) {
   const auto terms = static_cast<double>(c.len() + c.shape.key_dim + c.shape.value_dim);
   const double rounding = eps_of(c) * std::sqrt(terms);
   const bool sums = std::holds_alternative<KeySum>(c.spec.normalizer);
+  if (size_of(c.dtype) == 2) return (sums ? 16.0 : 4.0) * std::max(eps_of(c), moved(c, reference));
   return 16.0 * (sums ? std::max(rounding, moved(c, reference)) : rounding);
+}
+
+// The case table, in bf16 for a kernel that takes nothing else.
+std::vector<RecurrenceCase> cases_for(const std::string& kernel) {
+  std::vector<RecurrenceCase> cases = recurrence_case_table();
+  for (RecurrenceCase& c : cases) {
+    if (dtype_for(kernel) == DType::bf16) c.dtype = DType::bf16;
+  }
+  return cases;
 }
 
 // Describes where results differ by more than the tolerance times the largest element; empty if nowhere.
@@ -78,7 +93,7 @@ INSTANTIATE_TEST_SUITE_P(Kernel, RecurrenceKernels, ::testing::ValuesIn(runnable
 
 TEST_P(RecurrenceKernels, AgreeWithTheReference) {
   if (GetParam() == "reference") GTEST_SKIP() << "it is compared with central differences";
-  for (const RecurrenceCase& c : recurrence_case_table()) {
+  for (const RecurrenceCase& c : cases_for(GetParam())) {
     const RecurrenceData data(c);
     const RecurrenceRun reference = run_case(c, data, "reference");
     EXPECT_EQ(difference(run_case(c, data, GetParam()), reference, tolerance(c, reference)), "") << c.name;
@@ -91,6 +106,7 @@ TEST_P(RecurrenceKernels, AgreeWhereRowsLieFarApart) {
   for (const Write& write :
        {Write(AdditiveWrite{}), Write(DeltaWrite{}), Write(DiagonalPlusLowRankWrite{})}) {
     RecurrenceCase c{.spec = {.decay = ScalarDecay{}, .write = write}, .placed = Placed::heads_inside};
+    c.dtype = dtype_for(GetParam());
     c.shape = {.num_query_heads = 4, .num_key_heads = 4, .num_heads = 4, .len = 40, .key_dim = 64};
     const RecurrenceData data(c);
     const RecurrenceRun reference = run_case(c, data, "reference");
@@ -101,7 +117,7 @@ TEST_P(RecurrenceKernels, AgreeWhereRowsLieFarApart) {
 
 TEST_P(RecurrenceKernels, SavedStatesGiveTheBitsOfStatesComputedAgain) {
   if (GetParam().find("chunked") == std::string::npos) GTEST_SKIP() << "it saves none";
-  for (const RecurrenceCase& c : recurrence_case_table()) {
+  for (const RecurrenceCase& c : cases_for(GetParam())) {
     const RecurrenceData data(c);
     const auto results = [&](States states) {
       std::vector<Tensor> tensors;
@@ -122,8 +138,10 @@ TEST_P(RecurrenceKernels, AgreeOverLongSequencesOfWeakAndStrongDecays) {
     for (const double strongest : {-0.02, -8.0}) {
       RecurrenceCase c{.spec = {.decay = decay}, .weakest_gate = -0.001, .strongest_gate = strongest};
       c.shape = {.len = 65536, .key_dim = 8, .value_dim = 4};
+      c.dtype = dtype_for(GetParam());
       const RecurrenceData data(c);
-      EXPECT_EQ(difference(run_case(c, data, GetParam()), run_case(c, data, "reference"), 64 * 0x1p-23), "")
+      const double tolerance = c.dtype == DType::f32 ? 64 * 0x1p-23 : 4 * 0x1p-7;
+      EXPECT_EQ(difference(run_case(c, data, GetParam()), run_case(c, data, "reference"), tolerance), "")
           << to_string(c.spec) << " to " << strongest;
     }
   }

@@ -12,17 +12,26 @@
 
 namespace fovea::testing {
 
+/// Whether this machine has the kernel, and the kernel takes operands of this dtype.
+inline bool runs(const std::string& kernel, DType dtype) {
+  try {
+    make_recurrence_plan({}, {.len = 1, .key_dim = 1}, {.dtype = dtype, .kernel = kernel});
+  } catch (const InvalidArgument&) {
+    return false;
+  }
+  return true;
+}
+
 inline std::vector<std::string> runnable_recurrence_kernels() {
   std::vector<std::string> names = list_recurrence_kernels();
-  std::erase_if(names, [](const std::string& name) {
-    try {
-      make_recurrence_plan({}, {.len = 1, .key_dim = 1}, {.kernel = name});
-    } catch (const InvalidArgument&) {
-      return true;
-    }
-    return false;
-  });
+  std::erase_if(names,
+                [](const std::string& name) { return !runs(name, DType::f32) && !runs(name, DType::bf16); });
   return names;
+}
+
+/// f32, or bf16 for a kernel that takes nothing else.
+inline DType dtype_for(const std::string& kernel) {
+  return runs(kernel, DType::f32) ? DType::f32 : DType::bf16;
 }
 
 inline std::string kernel_name(const ::testing::TestParamInfo<std::string>& info) {

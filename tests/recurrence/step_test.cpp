@@ -143,6 +143,17 @@ TEST(RecurrencePlans, OfFewTokensGoTokenByToken) {
                                  ": chunks are faster for plans of more than 4 tokens"),
             std::string::npos)
       << explain(longer);
+  // Chunks of bf16 by dot products stand before the steps, and leave them the same plans.
+  const auto bf16_kernel = [](std::int64_t len) {
+    return std::string(make_recurrence_plan({}, {.len = len, .key_dim = 8}, {.dtype = DType::bf16}).kernel());
+  };
+  const std::string dots = "avx512bf16 chunked";
+  EXPECT_EQ(bf16_kernel(4), step_kernels().front());
+  EXPECT_EQ(bf16_kernel(5), runs(dots, DType::bf16) ? dots : longer.kernel());
+  // Who names an instruction set gets the kernels that it builds on for other types.
+  if (runs(dots, DType::bf16))
+    EXPECT_EQ(make_recurrence_plan({}, {.len = 5, .key_dim = 8}, {.kernel = "avx512bf16"}).kernel(),
+              "avx512 chunked");
   // Who names it gets it.
   EXPECT_EQ(make_recurrence_plan({}, {.len = 99, .key_dim = 8}, {.kernel = step_kernels().front()}).kernel(),
             step_kernels().front());

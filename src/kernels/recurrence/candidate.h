@@ -16,6 +16,7 @@ struct RecurrenceRequest {
   WriteKind write = WriteKind::additive;
   DecayKind decay = DecayKind::none;
   ReadKind read = ReadKind::after_write;
+  DType dtype = DType::f32;
   std::int64_t len = 0;  ///< the most tokens of a sequence
 };
 

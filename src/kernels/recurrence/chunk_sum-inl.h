@@ -8,7 +8,7 @@
 #define FOVEA_RECURRENCE_CHUNK_SUM_INL_H_
 #endif
 
-#include "kernels/recurrence/chunk-inl.h"
+#include "kernels/recurrence/elements-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace fovea::kernels {
@@ -69,54 +69,55 @@ class FetchedRows {
   int64_t next_ = 0, end_ = 0;
 };
 
-/// A(m, j) = a[m·am + j·ak], and B [k][ldb].
-template <class T>
+/// A(m, j) = a[m·am + j·ak], and B [k][ldb], by elements X.
+template <class X>
 struct ChunkTerm {
-  const T* a;
+  const X* a;
   int64_t am, ak;
-  const T* b;
+  const X* b;
   int64_t ldb, k;
 };
 
 /// to = diag(factors) A B + diag(from_factors) from + the products of `more`. Null factors are 1, and a null
 /// `from` is 0.
-template <class T>
+template <class T, class X = T>
 struct ChunkSum {
   T* to;
   int64_t to_stride;
-  ChunkTerm<T> first;
+  ChunkTerm<X> first;
   const T* factors = nullptr;
   const T* from = nullptr;
   int64_t from_stride = 0;
   const T* from_factors = nullptr;
   int64_t from_factors_step = 1;  // 0: one factor for all rows
-  ChunkTerm<T> more[2] = {};
+  ChunkTerm<X> more[2] = {};
   int64_t more_count = 0;
   bool triangular = false;  // row m of A of `more` is 0 behind column m
   T* saved = nullptr;       // a second copy of the result in the shape of `to`, past the caches
+  X* pairs = nullptr;       // [rows / 2][to_stride]: the result in pairs of rows; for elements that are pairs
 };
 
 #define FOVEA_UNROLL _Pragma("GCC unroll 8")
 /// sum += A B for some rows and vectors. All accumulators stay in registers, as in Micro of
 /// simd/math-inl.h.
-template <int kRows, int kVectors, class T, class V>
-HWY_INLINE void AddTerm(const ChunkTerm<T>& p, int64_t m, int64_t n, int64_t depth,
+template <int kRows, int kVectors, class T, class X, class V>
+HWY_INLINE void AddTerm(const ChunkTerm<X>& p, int64_t m, int64_t n, int64_t depth,
                         V (&sum)[kRows][kVectors]) {
   const hn::ScalableTag<T> d;
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(d)), am = p.am, ak = p.ak, ldb = p.ldb;
-  const T *a = p.a + m * am, *b = p.b + n;
+  const X *a = p.a + m * am, *b = p.b + n;
   for (int64_t k = 0; k < depth; ++k, a += ak, b += ldb) {
     V row[kVectors];
-    FOVEA_UNROLL for (int v = 0; v < kVectors; ++v) row[v] = hn::LoadU(d, b + v * lanes);
+    FOVEA_UNROLL for (int v = 0; v < kVectors; ++v) row[v] = LoadElements(d, b + v * lanes);
     FOVEA_UNROLL for (int r = 0; r < kRows; ++r) {
-      const V factor = hn::Set(d, a[r * am]);
-      FOVEA_UNROLL for (int v = 0; v < kVectors; ++v) sum[r][v] = hn::MulAdd(factor, row[v], sum[r][v]);
+      const V factor = SetElements(d, a + r * am);
+      FOVEA_UNROLL for (int v = 0; v < kVectors; ++v) AddProduct<X>(factor, row[v], sum[r][v]);
     }
   }
 }
 
-template <int kRows, int kVectors, class T>
-HWY_INLINE void SumBlock(const ChunkSum<T>& p, int64_t m, int64_t n) {
+template <int kRows, int kVectors, class T, class X>
+HWY_INLINE void SumBlock(const ChunkSum<T, X>& p, int64_t m, int64_t n) {
   const hn::ScalableTag<T> d;
   using V = hn::Vec<decltype(d)>;
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
@@ -141,7 +142,8 @@ HWY_INLINE void SumBlock(const ChunkSum<T>& p, int64_t m, int64_t n) {
   }
   for (int64_t i = 0; i < p.more_count; ++i) {
     const int64_t k = p.more[i].k;
-    AddTerm<kRows, kVectors, T>(p.more[i], m, n, p.triangular ? HWY_MIN(k, m + kRows) : k, sum);
+    AddTerm<kRows, kVectors, T>(p.more[i], m, n, p.triangular ? HWY_MIN(k, ElementsOf<X>(m + kRows)) : k,
+                                sum);
   }
   if (p.saved) {
     T* saved = p.saved + m * p.to_stride + n;
@@ -155,11 +157,21 @@ HWY_INLINE void SumBlock(const ChunkSum<T>& p, int64_t m, int64_t n) {
     FOVEA_UNROLL for (int v = 0; v < kVectors; ++v)
         hn::StoreU(sum[r][v], d, to + r * p.to_stride + v * lanes);
   }
+  if constexpr (kNumbers<X> == 2) {
+    if (!p.pairs) return;
+    // Blocks start at even rows, and all but the last have an even number of them.
+    X* pairs = p.pairs + m / 2 * p.to_stride + n;
+    FOVEA_UNROLL for (int r = 0; r < kRows; r += 2) {
+      FOVEA_UNROLL for (int v = 0; v < kVectors; ++v)
+          StorePairs(d, sum[r][v], r + 1 < kRows ? sum[r + 1 < kRows ? r + 1 : r][v] : hn::Zero(d),
+                     pairs + r / 2 * p.to_stride + v * lanes);
+    }
+  }
 }
 #undef FOVEA_UNROLL
 
-template <int kRows, class T>
-HWY_INLINE void SumRows(const ChunkSum<T>& p, int64_t m, int64_t n_count, FetchedRows<T>& fetch) {
+template <int kRows, class T, class X>
+HWY_INLINE void SumRows(const ChunkSum<T, X>& p, int64_t m, int64_t n_count, FetchedRows<T>& fetch) {
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(hn::ScalableTag<T>()));
   int64_t n = 0;
   if constexpr (kTileVectors == 4) {
@@ -174,8 +186,8 @@ HWY_INLINE void SumRows(const ChunkSum<T>& p, int64_t m, int64_t n_count, Fetche
 }
 
 /// m_count rows of n_count columns, whole vectors.
-template <class T>
-HWY_NOINLINE void Sum(int64_t m_count, int64_t n_count, const ChunkSum<T>& p, FetchedRows<T>& fetch) {
+template <class T, class X>
+HWY_NOINLINE void Sum(int64_t m_count, int64_t n_count, const ChunkSum<T, X>& p, FetchedRows<T>& fetch) {
   // Sixteen rows are 6 + 5 + 5, not 6 + 6 + 4: eight accumulators of two vectors wait for each other.
   const int64_t fives = (6 - m_count % 6) % 6, sixes_end = m_count - 5 * fives;
   if (kTileVectors != 2 || sixes_end < 0)

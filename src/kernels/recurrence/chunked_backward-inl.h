@@ -94,8 +94,8 @@ HWY_INLINE void AddProducts(const T* x, const T* y, int64_t dim, T* sum) {
     hn::StoreU(hn::MulAdd(hn::LoadU(d, x + i), hn::LoadU(d, y + i), hn::LoadU(d, sum + i)), d, sum + i);
 }
 
-/// The backward pass of one unit.
-template <class T>
+/// The backward pass of one unit. States are computed again by `Terms`, as forward computed them.
+template <class T, class Terms>
 class BackwardUnit {
  public:
   BackwardUnit(const RecurrenceProblem<T>& p, const RecurrenceGradientProblem<T>& g,
@@ -111,11 +111,11 @@ class BackwardUnit {
         queries_(g.d_output.data != nullptr),
         low_rank_(p.write == WriteKind::low_rank),
         carve_(memory),
-        fetch_(p, carve_) {
-    Carve& carve = carve_;
-    c_ = TakeChunk(p, carve);
-    f_ = TakeForwardBuffers(p, carve);
-    s_ = TakeBackwardBuffers(p, c_, carve);
+        fetch_(p, carve_),
+        c_(TakeChunk(p, carve_)),
+        f_(TakeForwardBuffers(p, carve_)),
+        terms_(p, columns_, c_, f_, carve_),
+        s_(TakeBackwardBuffers(p, c_, carve_)) {
     state_size_ = p.key_dim * columns_.stride;
   }
 
@@ -172,6 +172,7 @@ class BackwardUnit {
   HWY_NOINLINE int64_t Advance(int64_t segment, bool keeps) {
     const int64_t left = p_.sequences[n_].count - segment * segment_tokens_,
                   chunks = (HWY_MIN(left, segment_tokens_) + kChunk - 1) / kChunk;
+    terms_.Start(s_.states);
     for (int64_t chunk = 0; chunk < chunks; ++chunk) {
       throw_if_cancelled();
       const ChunkAt at = At(segment, chunk);
@@ -184,10 +185,10 @@ class BackwardUnit {
         to = from + state_size_;
         if (s_.written) written = s_.written + chunk * kChunk * columns_.stride;
       }
-      const ForwardRows<T> rows = PrepareForward(p_, at, columns_, false, c_, f_);
-      WriteRows(p_, at, columns_, c_, f_, rows, from, written, fetch_);
+      terms_.Prepare(at, false);
+      WriteRows(terms_, from, written, fetch_);
       if (s_.written) Fill(T{0}, (kChunk - at.count) * columns_.stride, written + at.count * columns_.stride);
-      UpdateState<T>(p_, at, columns_, c_, f_, rows, written, from, to, nullptr, fetch_);
+      UpdateState<Terms, T>(terms_, written, from, to, nullptr, fetch_);
       fetch_.Rest();
     }
     return chunks;
@@ -444,36 +445,38 @@ class BackwardUnit {
   FetchedRows<T> fetch_;
   Chunk<T> c_;
   ForwardBuffers<T> f_;
+  Terms terms_;
   BackwardBuffers<T> s_;
   int64_t state_size_;
 };
 
-template <class T>
+template <class T, class Terms>
 size_t BackwardUnitBytes(const RecurrenceProblem<T>& p) {
   Carve carve(nullptr);
-  const Chunk<T> c = TakeChunk(p, carve);
-  TakeForwardBuffers(p, carve);
   FetchedRows<T>(p, carve);
+  const Chunk<T> c = TakeChunk(p, carve);
+  const ForwardBuffers<T> f = TakeForwardBuffers(p, carve);
+  Terms(p, ColumnsOf(p, 0), c, f, carve);
   TakeBackwardBuffers(p, c, carve);
   return carve.Used();
 }
-template <class T>
+template <class T, class Terms = NumberTerms<T>>
 size_t ChunkedBackwardBytes(const RecurrenceProblem<T>& p, int threads) {
   Carve carve(nullptr);
   TakeTargets(p, RecurrenceGradientProblem<T>(), carve);
-  return carve.Used() + BackwardUnitBytes(p) * static_cast<size_t>(threads);
+  return carve.Used() + BackwardUnitBytes<T, Terms>(p) * static_cast<size_t>(threads);
 }
-template <class T>
+template <class T, class Terms = NumberTerms<T>>
 void ChunkedBackward(const RecurrenceProblem<T>& p, const RecurrenceGradientProblem<T>& g, Executor& executor,
                      std::byte* memory) {
   Carve carve(memory);
   const GradientTargets<T> targets = TakeTargets(p, g, carve);
-  const size_t bytes = BackwardUnitBytes(p);
+  const size_t bytes = BackwardUnitBytes<T, Terms>(p);
   std::byte* scratch = memory + carve.Used();
   const int64_t tiles = TilesOf(p).count, of_sequence = p.heads * tiles;
   executor.parallel_for(p.sequence_count * of_sequence, [&](int64_t unit, int worker) {
-    BackwardUnit<T>(p, g, targets, unit / of_sequence, unit % of_sequence / tiles, unit % tiles,
-                    scratch + bytes * static_cast<size_t>(worker))
+    BackwardUnit<T, Terms>(p, g, targets, unit / of_sequence, unit % of_sequence / tiles, unit % tiles,
+                           scratch + bytes * static_cast<size_t>(worker))
         .Run();
   });
   ReduceTargets(p, g, targets, executor);

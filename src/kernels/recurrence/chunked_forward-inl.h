@@ -13,7 +13,7 @@
 #define FOVEA_RECURRENCE_CHUNKED_FORWARD_INL_H_
 #endif
 
-#include "kernels/recurrence/forward_rows-inl.h"
+#include "kernels/recurrence/forward_terms-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace fovea::kernels {
@@ -72,40 +72,31 @@ HWY_NOINLINE void Solve(const T* n, int64_t count, int64_t stride, T* w) {
 }
 
 /// W of the chunk, where it is not Y: to [16][columns.stride].
-template <class T>
-HWY_INLINE void WriteRows(const RecurrenceProblem<T>& p, const ChunkAt& at, const Columns& columns,
-                          const Chunk<T>& c, const ForwardBuffers<T>& f, const ForwardRows<T>& rows,
-                          const T* state, T* written, FetchedRows<T>& fetch) {
+template <class Terms, class T>
+HWY_INLINE void WriteRows(Terms& x, const T* state, T* written, FetchedRows<T>& fetch) {
+  const Chunk<T>& c = x.c;
   if (!c.e) return;
-  const int64_t stride = columns.stride;
-  ChunkSum<T> sum{.to = written,
-                  .to_stride = stride,
-                  .first = {rows.e.data, rows.e.stride, 1, state, stride, p.key_dim},
-                  .factors = rows.e_factors};
+  const int64_t stride = x.columns.stride;
+  ChunkSum<T, typename Terms::Element> sum{
+      .to = written, .to_stride = stride, .first = x.Erase(state), .factors = x.rows.e_factors};
   if (c.b) {
-    sum.more[0] = {c.ek, kChunk, 1, rows.values.data, rows.values.stride, at.count};
+    sum.more[0] = x.EraseValues();
     sum.more_count = 1;
     sum.triangular = true;
   } else {
-    sum.from = rows.values.data;
-    sum.from_stride = rows.values.stride;
-    sum.from_factors = f.beta;
+    sum.from = x.rows.values.data;
+    sum.from_stride = x.rows.values.stride;
+    sum.from_factors = x.f.beta;
   }
-  Sum(at.count, stride, sum, fetch);
-  Solve<false>(c.b ? c.eb : c.ek, at.count, stride, written);
-}
-
-/// W, or Y of an additive write.
-template <class T>
-HWY_INLINE RowsAt<T> WrittenOf(const Chunk<T>& c, const ForwardRows<T>& rows, const T* written,
-                               int64_t stride) {
-  return c.e ? RowsAt<T>{written, stride} : rows.values;
+  Sum(x.at.count, stride, sum, fetch);
+  Solve<false>(c.b ? c.eb : c.ek, x.at.count, stride, written);
+  x.TakeWritten(written);
 }
 
 /// The state tile that `sum` starts from is decayed by the chunk.
-template <class T>
+template <class T, class X>
 HWY_INLINE void DecayFrom(const RecurrenceProblem<T>& p, const ChunkAt& at, const Chunk<T>& c,
-                          ChunkSum<T>& sum) {
+                          ChunkSum<T, X>& sum) {
   if (p.decay == DecayKind::none) return;
   const bool by_channel = p.decay == DecayKind::key;
   sum.from_factors = c.to_token + (at.count - 1) * (by_channel ? c.dim : 1);
@@ -145,66 +136,52 @@ HWY_INLINE void StreamCopy(const T* from, int64_t count, T* to) {
 
 /// The state behind the chunk, from that before it; both may be the same memory. `saved`: a second copy, or
 /// null.
-template <class T>
-HWY_INLINE void UpdateState(const RecurrenceProblem<T>& p, const ChunkAt& at, const Columns& columns,
-                            const Chunk<T>& c, const ForwardBuffers<T>& f, const ForwardRows<T>& rows,
-                            const T* written, const T* from, T* to, T* saved, FetchedRows<T>& fetch) {
-  const int64_t stride = columns.stride;
-  // Rows that write carry their decays to the chunk's end, or what they write does.
-  const bool shared = p.decay == DecayKind::constant || p.decay == DecayKind::scalar;
-  const auto term = [&](const RowsAt<T>& writers, const RowsAt<T>& x, T* decayed) {
-    if (!shared) return ChunkTerm<T>{writers.data, 1, writers.stride, x.data, x.stride, at.count};
-    for (int64_t i = 0; i < at.count; ++i)
-      ScaleInto(c.to_end[i], x.data + i * x.stride, stride, decayed + i * stride);
-    return ChunkTerm<T>{writers.data, 1, writers.stride, decayed, stride, at.count};
-  };
-  const RowsAt<T> by_k = c.b ? rows.values : WrittenOf(c, rows, written, stride);
-  ChunkSum<T> sum{.to = to,
-                  .to_stride = stride,
-                  .first = term(rows.k, by_k, f.k_writes),
-                  .from = from,
-                  .from_stride = stride};
+template <class Terms, class T>
+HWY_INLINE void UpdateState(Terms& x, const T* written, const T* from, T* to, T* saved,
+                            FetchedRows<T>& fetch) {
+  const int64_t stride = x.columns.stride;
+  ChunkSum<T, typename Terms::Element> sum{
+      .to = to, .to_stride = stride, .first = x.KeyWrites(written), .from = from, .from_stride = stride};
   sum.saved = saved;
-  DecayFrom(p, at, c, sum);
-  if (c.b) {
-    sum.more[0] = term(rows.b, {written, stride}, f.b_writes);
+  sum.pairs = x.StatePairs();
+  DecayFrom(x.p, x.at, x.c, sum);
+  if (x.c.b) {
+    sum.more[0] = x.BWrites(written);
     sum.more_count = 1;
   }
-  Sum(p.key_dim, stride, sum, fetch);
+  Sum(x.p.key_dim, stride, sum, fetch);
 }
 
 /// The outputs of one query head.
-template <class T>
-HWY_INLINE void ReadOutputs(const RecurrenceProblem<T>& p, const RecurrenceResults<T>& results,
-                            const ChunkAt& at, int64_t reader, const Columns& columns, const Chunk<T>& c,
-                            const ForwardBuffers<T>& f, const ForwardRows<T>& rows, const T* written,
-                            const T* state, FetchedRows<T>& fetch) {
+template <class Terms, class T>
+HWY_INLINE void ReadOutputs(const Terms& x, const RecurrenceResults<T>& results, int64_t reader,
+                            const T* written, const T* state, FetchedRows<T>& fetch) {
+  const RecurrenceProblem<T>& p = x.p;
+  const ChunkAt& at = x.at;
+  const Columns& columns = x.columns;
   const TokenSequence& sequence = p.sequences[at.n];
-  const int64_t head = at.h * c.readers + reader, stride = columns.stride;
+  const int64_t head = at.h * x.c.readers + reader, stride = columns.stride;
   const bool in_place = !sequence.rows && columns.count == stride && RowsAreOf<T>(results.output.dtype);
-  T* outputs = f.outputs;
+  T* outputs = x.f.outputs;
   if (in_place) {
     std::byte* first = RecurrenceRow(results.output, sequence.entry, head, sequence.row(at.begin));
     outputs = reinterpret_cast<T*>(first) + columns.first;
   }
   const int64_t outputs_stride = in_place ? results.output.row_stride : stride;
-  const RowsAt<T> q = QueryRowsOf(p, at, reader, c);
-  const int64_t pairs = reader * kChunk * kChunk;
-  const RowsAt<T> by_k = c.b ? rows.values : WrittenOf(c, rows, written, stride);
-  ChunkSum<T> sum{.to = outputs,
-                  .to_stride = outputs_stride,
-                  .first = {q.data, q.stride, 1, state, stride, p.key_dim},
-                  .factors = rows.q_factors};
-  sum.more[0] = {c.qk + pairs, kChunk, 1, by_k.data, by_k.stride, at.count};
-  if (c.b) sum.more[1] = {c.qb + pairs, kChunk, 1, written, stride, at.count};
-  sum.more_count = c.b ? 2 : 1;
+  ChunkSum<T, typename Terms::Element> sum{.to = outputs,
+                                           .to_stride = outputs_stride,
+                                           .first = x.Query(reader, state),
+                                           .factors = x.rows.q_factors};
+  sum.more[0] = x.KeyPairs(reader, written);
+  if (x.c.b) sum.more[1] = x.BPairs(reader, written);
+  sum.more_count = x.c.b ? 2 : 1;
   sum.triangular = true;
   Sum(at.count, stride, sum, fetch);
   for (int64_t i = 0; i < at.count; ++i) {
     T* row = outputs + i * outputs_stride;
     if (p.read != ReadKind::after_write) {
-      const T share = c.own[reader * kChunk + i] * (p.write == WriteKind::delta ? f.beta[i] : T(1));
-      AddScaled(share, rows.values.data + i * rows.values.stride, columns.count, row);
+      const T share = x.c.own[reader * kChunk + i] * (p.write == WriteKind::delta ? x.f.beta[i] : T(1));
+      AddScaled(share, x.rows.values.data + i * x.rows.values.stride, columns.count, row);
     }
     if (in_place) continue;
     WriteStored(row, columns.first, columns.count, results.output, sequence.entry, head,
@@ -228,79 +205,81 @@ HWY_INLINE void AddFetched(const RecurrenceProblem<T>& p, const RecurrenceResult
   }
 }
 
-/// The workspace of a unit.
-template <class T>
+/// The workspace of a unit, which multiplies by `Terms` (recurrence/forward_terms-inl.h).
+template <class T, class Terms>
 struct ForwardMemory {
   Chunk<T> chunk;
   ForwardBuffers<T> buffers;
+  Terms terms;
   FetchedRows<T> fetch;
   T* state;  // [key_dim][stride]
 
-  ForwardMemory(const RecurrenceProblem<T>& p, Carve& carve)
+  ForwardMemory(const RecurrenceProblem<T>& p, const Columns& columns, Carve& carve)
       : chunk(TakeChunk(p, carve)),
         buffers(TakeForwardBuffers(p, carve)),
+        terms(p, columns, chunk, buffers, carve),
         fetch(p, carve),
         state(carve.Take<T>(p.key_dim * Padded<T>(TilesOf(p).width))) {}
 };
 
-template <class T>
+template <class T, class Terms>
 HWY_NOINLINE void ForwardUnit(const RecurrenceProblem<T>& p, const RecurrenceResults<T>& results, int64_t n,
                               int64_t h, int64_t tile, std::byte* memory) {
   const FlushSubnormals flush;  // a state that only decays reaches subnormal numbers
   Carve carve(memory);
-  ForwardMemory<T> m(p, carve);
   const Columns columns = ColumnsOf(p, tile);
-  const Chunk<T>& c = m.chunk;
-  const ForwardBuffers<T>& f = m.buffers;
+  ForwardMemory<T, Terms> m(p, columns, carve);
   const bool queries = results.output.data != nullptr;
   LoadState(p, p.initial_state, n * p.heads + h, columns, m.state);
-  FillReachTables(p, c);
+  m.terms.Start(m.state);
+  FillReachTables(p, m.chunk);
   const int64_t count = p.sequences[n].count;
   const auto chunk_at = [&](int64_t begin) {
     return ChunkAt{n, h, begin, HWY_MAX(HWY_MIN(kChunk, count - begin), 0)};
   };
   const int64_t state_size = p.key_dim * columns.stride, values_size = kChunk * columns.stride;
-  T* saved = results.saved ? SavedChunks(p, n, h, tile, results.saved) : nullptr;
+  T *saved = results.saved ? SavedChunks(p, n, h, tile, results.saved) : nullptr,
+    *written = m.buffers.written;
   if (saved && count > 0) StreamCopy(m.state, state_size, saved);
   for (int64_t begin = 0; begin < count; begin += kChunk) {
     throw_if_cancelled();
     const ChunkAt at = chunk_at(begin);
     AddFetched(p, results, chunk_at(begin + kChunk), columns, m.fetch);
-    const ForwardRows<T> rows = PrepareForward(p, at, columns, queries, c, f);
-    WriteRows(p, at, columns, c, f, rows, m.state, f.written, m.fetch);
-    if (saved && c.e) {
-      Fill(T{0}, values_size - at.count * columns.stride, f.written + at.count * columns.stride);
-      StreamCopy(f.written, values_size, saved + state_size);
+    m.terms.Prepare(at, queries);
+    WriteRows(m.terms, m.state, written, m.fetch);
+    if (saved && m.chunk.e) {
+      Fill(T{0}, values_size - at.count * columns.stride, written + at.count * columns.stride);
+      StreamCopy(written, values_size, saved + state_size);
     }
     if (saved) saved += SavedSize(p);
-    for (int64_t reader = 0; queries && reader < c.readers; ++reader)
-      ReadOutputs(p, results, at, reader, columns, c, f, rows, f.written, m.state, m.fetch);
+    for (int64_t reader = 0; queries && reader < m.chunk.readers; ++reader)
+      ReadOutputs(m.terms, results, reader, written, m.state, m.fetch);
     T* saved_next = begin + kChunk < count ? saved : nullptr;
-    UpdateState(p, at, columns, c, f, rows, f.written, m.state, m.state, saved_next, m.fetch);
+    UpdateState(m.terms, written, m.state, m.state, saved_next, m.fetch);
     m.fetch.Rest();
   }
   if (saved) hwy::FlushStream();
   if (results.final_state) StoreState(p, m.state, n * p.heads + h, columns, results.final_state);
 }
 
-template <class T>
+template <class T, class Terms>
 size_t ForwardUnitBytes(const RecurrenceProblem<T>& p) {
   Carve carve(nullptr);
-  ForwardMemory<T>(p, carve);
+  ForwardMemory<T, Terms>(p, ColumnsOf(p, 0), carve);
   return carve.Used();
 }
-template <class T>
+template <class T, class Terms = NumberTerms<T>>
 size_t ChunkedForwardBytes(const RecurrenceProblem<T>& p, int threads) {
-  return ForwardUnitBytes(p) * static_cast<size_t>(threads);
+  return ForwardUnitBytes<T, Terms>(p) * static_cast<size_t>(threads);
 }
-template <class T>
+template <class T, class Terms = NumberTerms<T>>
 void ChunkedForward(const RecurrenceProblem<T>& p, const RecurrenceResults<T>& results, Executor& executor,
                     std::byte* memory) {
-  const size_t bytes = ForwardUnitBytes(p);
+  const size_t bytes = ForwardUnitBytes<T, Terms>(p);
   const int64_t tiles = TilesOf(p).count, of_sequence = p.heads * tiles;
   executor.parallel_for(p.sequence_count * of_sequence, [&](int64_t unit, int worker) {
-    ForwardUnit(p, results, unit / of_sequence, unit % of_sequence / tiles, unit % tiles,
-                memory + bytes * static_cast<size_t>(worker));
+    ForwardUnit<T, Terms>(p, results, unit / of_sequence, unit % of_sequence / tiles, unit % tiles,
+                          memory + bytes * static_cast<size_t>(worker));
   });
 }
 

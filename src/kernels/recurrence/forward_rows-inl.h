@@ -197,14 +197,19 @@ HWY_INLINE ForwardRows<T> ChannelDecayRows(const RecurrenceProblem<T>& p, const 
 }
 
 template <class T>
-HWY_INLINE ForwardRows<T> PrepareForward(const RecurrenceProblem<T>& p, const ChunkAt& at,
-                                         const Columns& columns, bool queries, const Chunk<T>& c,
-                                         const ForwardBuffers<T>& f) {
-  ForwardRows<T> rows{};
+HWY_INLINE void ReadBeta(const RecurrenceProblem<T>& p, const ChunkAt& at, const ForwardBuffers<T>& f) {
   for (int64_t i = 0; p.write == WriteKind::delta && i < at.count; ++i) {
     f.beta[i] = BetaAt(p, at, i);
     f.minus_beta[i] = -f.beta[i];
   }
+}
+
+template <class T>
+HWY_INLINE ForwardRows<T> PrepareForward(const RecurrenceProblem<T>& p, const ChunkAt& at,
+                                         const Columns& columns, bool queries, const Chunk<T>& c,
+                                         const ForwardBuffers<T>& f) {
+  ForwardRows<T> rows{};
+  ReadBeta(p, at, f);
   if (p.decay == DecayKind::key) {
     rows = ChannelDecayRows(p, at, queries, c, f);
   } else {

@@ -6,23 +6,23 @@
 #define FOVEA_RECURRENCE_PAIR_PRODUCTS_INL_H_
 #endif
 
-#include "kernels/recurrence/chunk-inl.h"
+#include "kernels/recurrence/elements-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace fovea::kernels {
 namespace HWY_NAMESPACE {
 
 /// Rows [m, m + kRows) of PairProducts, one vector of columns.
-template <int kRows, class D, class T>
-HWY_INLINE void PairBlock(D d, const RowsAt<T>& x, int64_t m, int64_t column, int64_t dim,
-                          const T* y_transposed, const T* gamma, const T* factors, T* to) {
+template <int kRows, class D, class T, class X>
+HWY_INLINE void PairBlock(D d, const RowsAt<X>& x, int64_t m, int64_t column, int64_t dim,
+                          const X* y_transposed, const T* gamma, const T* factors, T* to) {
   hn::Vec<D> sum[kRows];
   _Pragma("GCC unroll 8") for (int r = 0; r < kRows; ++r) sum[r] = hn::Zero(d);
-  const T *element = x.data + m * x.stride, *y = y_transposed + column;
+  const X *element = x.data + m * x.stride, *y = y_transposed + column;
   for (int64_t k = 0; k < dim; ++k, ++element, y += kChunk) {
-    const auto row = hn::LoadU(d, y);
-    _Pragma("GCC unroll 8") for (int r = 0; r < kRows; ++r) sum[r] =
-        hn::MulAdd(hn::Set(d, element[r * x.stride]), row, sum[r]);
+    const auto row = LoadElements(d, y);
+    _Pragma("GCC unroll 8") for (int r = 0; r < kRows; ++r)
+        AddProduct<X>(SetElements(d, element + r * x.stride), row, sum[r]);
   }
   _Pragma("GCC unroll 8") for (int r = 0; r < kRows; ++r) {
     const int64_t at = (m + r) * kChunk + column;
@@ -97,10 +97,10 @@ HWY_INLINE PairWriters<T> TransposeWriters(const RowsAt<T>& rows, int64_t count,
   return {rows, count, transposed};
 }
 
-/// to[i][j] = ⟨x_i, y_j⟩ gamma[i][j] factors[i] for `rows` rows of x. Null factors are 1. The first eight
-/// rows reach the first eight columns at most.
-template <class T>
-HWY_NOINLINE void PairProducts(const RowsAt<T>& x, int64_t rows, int64_t dim, const PairWriters<T>& y,
+/// to[i][j] = ⟨x_i, y_j⟩ gamma[i][j] factors[i] for `rows` rows of `dim` elements. Null factors are 1. The
+/// first eight rows reach the first eight columns at most.
+template <class T, class X = T>
+HWY_NOINLINE void PairProducts(const RowsAt<X>& x, int64_t rows, int64_t dim, const PairWriters<X>& y,
                                const T* gamma, const T* factors, T* to) {
   if constexpr (kPairsOfRows<T>) {
     PairsOfRows(x, rows, dim, y.rows, y.count, gamma, factors, to);

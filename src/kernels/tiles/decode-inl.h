@@ -8,6 +8,7 @@
 #define FOVEA_TILES_DECODE_INL_H_
 #endif
 
+#include "kernels/simd/dots-inl.h"
 #include "kernels/tiles/pack-inl.h"
 
 #if HWY_TARGET == HWY_AVX3
@@ -33,11 +34,6 @@ struct WidenedBf16 {
 template <class S>
 concept Dots = hwy::IsSame<S, DotBf16>() || hwy::IsSame<S, WidenedBf16>();
 
-/// sums[i] += a[2i]·b[2i] + a[2i + 1]·b[2i + 1]. It is assembly since the target that Highway 1.0 compiles
-/// this for has no AVX512_BF16. GCC does not inline a function into one that has fewer instructions.
-HWY_INLINE void AddDots(PairSums& sums, Pairs a, Pairs b) {
-  asm("vdpbf16ps %2, %1, %0" : "+v"(sums.raw) : "v"(a.raw), "v"(b.raw));
-}
 /// Loads the first n elements, zeros behind; n may be more than there are lanes.
 HWY_INLINE Pairs LoadPairs(const DotBf16* from, int64_t n) {
   const PairTag d;

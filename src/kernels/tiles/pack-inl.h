@@ -164,22 +164,6 @@ HWY_INLINE const S* SideBySide(const HeadRuns<S>& runs, int64_t begin, int64_t c
   return rows;
 }
 
-/// Pairs of rows: to[i][c] = from[2i][c] | from[2i + 1][c] << 16. The columns are a multiple of 16.
-inline HWY_NOINLINE void ZipRows(const uint16_t* from, int64_t rows, int64_t columns, int64_t from_stride,
-                                 uint32_t* to, int64_t to_stride) {
-  const hn::CappedTag<uint32_t, 16> d;
-  const hn::Rebind<uint16_t, decltype(d)> d16;
-  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
-  for (int64_t r = 0; r < rows; r += 2) {
-    const uint16_t *even = from + r * from_stride, *odd = even + from_stride;
-    for (int64_t c = 0; c < columns; c += lanes) {
-      const auto low = hn::PromoteTo(d, hn::LoadU(d16, even + c)),
-                 high = hn::PromoteTo(d, hn::LoadU(d16, odd + c));
-      hn::StoreU(hn::Or(low, hn::ShiftLeft<16>(high)), d, to + r / 2 * to_stride + c);
-    }
-  }
-}
-
 /// Whether there is an infinity or a NaN among `rows` rows of n bf16 elements. n is a multiple of 16.
 inline HWY_NOINLINE bool HasInfinityOrNan(const uint16_t* x, int64_t rows, int64_t n, int64_t stride) {
   const hn::CappedTag<uint16_t, 16> d;

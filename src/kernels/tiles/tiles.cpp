@@ -143,8 +143,6 @@ QueryCounts decode_best_for(const Request& r) {
   return {.last = is_cached(r.duty) ? most_split_16_bit : most_decode_queries};
 }
 
-const Isa avx512bf16_isa{
-    .name = "avx512bf16", .base = &avx512_isa, .absence = dot_absence, .multiplies_bf16 = true};
 const Isa amx_isa{.name = "amx", .base = &avx512bf16_isa, .absence = amx_absence, .multiplies_bf16 = true};
 #endif
 

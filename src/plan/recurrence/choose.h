@@ -59,7 +59,7 @@ std::vector<const Candidate*> order_of(const Choosing& choosing, std::span<const
   for (const Candidate& candidate : candidates) {
     if (wanted.empty() || wanted == candidate.name) order.push_back(&candidate);
   }
-  for (; isa && order.empty(); isa = isa->base) {
+  for (const bool one = !order.empty(); isa && !one; isa = isa->base) {
     for (const Candidate& candidate : candidates) {
       if (candidate.isa == isa) order.push_back(&candidate);
     }

@@ -39,7 +39,8 @@ RecurrencePlan make_recurrence_plan(const RecurrenceSpec& spec, const Recurrence
   plan->scale = spec.scale.value_or(1.0 / std::sqrt(static_cast<double>(shape.key_dim)));
   if (plan->dtype != DType::f64 && !std::isfinite(static_cast<float>(plan->scale)))
     refuse("spec.scale", "a number that a float holds", shortest(plan->scale));
-  const kernels::RecurrenceRequest request{plan->write(), plan->decay(), plan->read(), plan->shape.len};
+  const kernels::RecurrenceRequest request{plan->write(), plan->decay(), plan->read(), plan->dtype,
+                                           plan->shape.len};
   plan->candidate = choose_candidate<kernels::RecurrenceCandidate>(
       {"make_recurrence_plan", options.kernel, plan->refusals}, kernels::recurrence_candidates(),
       [&](const kernels::RecurrenceCandidate& candidate, bool named) {
