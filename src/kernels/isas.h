@@ -17,6 +17,16 @@ extern const Isa avx512_isa, avx2_isa, baseline_isa;  ///< on Arm the last alone
 extern const Isa avx512bf16_isa;
 #endif
 
+/// What stands behind the portable code of an algorithm, where that refuses a call. A build for one machine
+/// that has AVX2 compiles no other kernels for the baseline.
+constexpr const Isa* portable_base() {
+#if HWY_ARCH_X86 && (HWY_BASELINE_TARGETS & HWY_AVX2)
+  return &avx2_isa;
+#else
+  return &baseline_isa;
+#endif
+}
+
 }  // namespace fovea::kernels
 
 // A build for one machine (-march=native) leaves out the targets below that machine's own.

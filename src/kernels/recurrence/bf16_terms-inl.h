@@ -1,4 +1,4 @@
-// The products of forward by chunks, by pairs of bf16 numbers (AVX512_BF16). Rows of 16 bits are multiplied
+// The products of forward by chunks, by pairs of bf16 numbers. Rows of 16 bits are multiplied
 // as they are. States, W and the products of pairs of tokens are kept in f32, and rounded where a product
 // reads them. The sums, the solves and the decays are those of recurrence/chunked_forward-inl.h.
 #if defined(FOVEA_RECURRENCE_BF16_TERMS_INL_H_) == defined(HWY_TARGET_TOGGLE)
@@ -8,9 +8,9 @@
 #define FOVEA_RECURRENCE_BF16_TERMS_INL_H_
 #endif
 
+#include "kernels/recurrence/bf16_matrix-inl.h"
 #include "kernels/recurrence/forward_terms-inl.h"
 
-#if HWY_TARGET == HWY_AVX3
 HWY_BEFORE_NAMESPACE();
 namespace fovea::kernels {
 namespace HWY_NAMESPACE {
@@ -40,6 +40,7 @@ HWY_INLINE void PairRows(const RowsAt<float>& x, int64_t count, int64_t stride, 
 class PairTerms : public ForwardChunk<float> {
  public:
   using Element = Bf16Pair;
+  using Matrix = PairMatrix;
 
   PairTerms(const RecurrenceProblem<float>& problem, const Columns& unit_columns, const Chunk<float>& chunk,
             const ForwardBuffers<float>& buffers, Carve& carve)
@@ -186,7 +187,8 @@ class PairTerms : public ForwardChunk<float> {
     const hn::ScalableTag<float> d;
     const float* from = pairs + reader * kChunk * kChunk;
     auto* row = reinterpret_cast<uint16_t*>(to + reader * kChunk * kPairs);
-    for (int64_t i = 0; i < at.count; ++i) StoreRounded(hn::LoadU(d, from + i * kChunk), row + i * kChunk);
+    for (int64_t i = 0; i < at.count * kChunk; i += static_cast<int64_t>(hn::Lanes(d)))
+      StoreRounded(hn::LoadU(d, from + i), row + i);
   }
   /// Pairs of tokens by channel: [8][key_dim].
   HWY_INLINE void PairTokens(Bf16Pair* from, Bf16Pair* to) const {
@@ -241,6 +243,5 @@ class PairTerms : public ForwardChunk<float> {
 }  // namespace HWY_NAMESPACE
 }  // namespace fovea::kernels
 HWY_AFTER_NAMESPACE();
-#endif
 
 #endif

@@ -188,9 +188,20 @@ HWY_INLINE void SumRows(const ChunkSum<T, X>& p, int64_t m, int64_t n_count, Fet
 /// m_count rows of n_count columns, whole vectors.
 template <class T, class X>
 HWY_NOINLINE void Sum(int64_t m_count, int64_t n_count, const ChunkSum<T, X>& p, FetchedRows<T>& fetch) {
-  // Sixteen rows are 6 + 5 + 5, not 6 + 6 + 4: eight accumulators of two vectors wait for each other.
+  // One vector of columns: eight sums, since six wait for each other's dot products. Numbers gain nothing.
+  if constexpr (kNumbers<X> == 2) {
+    if (n_count == static_cast<int64_t>(hn::Lanes(hn::ScalableTag<T>()))) {
+      int64_t m = 0;
+      for (; m + 8 <= m_count; m += 8) SumRows<8>(p, m, n_count, fetch);
+      for (; m + 4 <= m_count; m += 4) SumRows<4>(p, m, n_count, fetch);
+      for (; m < m_count; ++m) SumRows<1>(p, m, n_count, fetch);
+      return;
+    }
+  }
+  // Sixteen rows are 6 + 5 + 5, not 6 + 6 + 4: eight accumulators of two vectors wait for each other. Pairs
+  // of rows need blocks of an even number.
   const int64_t fives = (6 - m_count % 6) % 6, sixes_end = m_count - 5 * fives;
-  if (kTileVectors != 2 || sixes_end < 0)
+  if (kTileVectors != 2 || kNumbers<X> == 2 || sixes_end < 0)
     return ForSixRows(m_count, [&]<int kRows>(int64_t m) HWY_ATTR { SumRows<kRows>(p, m, n_count, fetch); });
   int64_t m = 0;
   for (; m < sixes_end; m += 6) SumRows<6>(p, m, n_count, fetch);

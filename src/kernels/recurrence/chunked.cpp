@@ -25,16 +25,6 @@ const char* step_is_slower(const RecurrenceRequest& request) {
   return request.len > recurrence_step_tokens ? "chunks are faster for plans of more than 4 tokens" : nullptr;
 }
 
-#if HWY_ARCH_X86 && (HWY_TARGETS & HWY_AVX3)
-const char* refuse_unless_bf16(const RecurrenceRequest& request) {
-  return request.dtype == DType::bf16 ? nullptr : "operands that are not bf16";
-}
-const char* chunks_are_slower(const RecurrenceRequest& request) {
-  return request.len <= recurrence_step_tokens ? "tokens one by one are faster for plans of at most 4 tokens"
-                                               : nullptr;
-}
-#endif
-
 // Both candidates of an instruction set.
 void add_candidates(const Isa& isa, const RecurrenceCode<float>* f32, const RecurrenceCode<double>* f64,
                     std::vector<RecurrenceCandidate>& list) {
@@ -51,12 +41,6 @@ void add_candidates(const Isa& isa, const RecurrenceCode<float>* f32, const Recu
 std::vector<RecurrenceCandidate> chunked_recurrence_candidates() {
   std::vector<RecurrenceCandidate> list;
   const RecurrenceCode<double>* const* f64 = chunked_f64_codes();
-#if HWY_ARCH_X86 && (HWY_TARGETS & HWY_AVX3)
-  list.push_back({{.name = "avx512bf16 chunked", .isa = &avx512bf16_isa, .f32 = *chunked_bf16_code()},
-                  refuse_unless_bf16,
-                  chunks_are_slower,
-                  recurrence_chunk});
-#endif
 #define FOVEA_ADD(isa, target) add_candidates(isa, target::kCodes<float>, *f64++, list);
   FOVEA_FOR_EACH_ISA(FOVEA_ADD)
 #undef FOVEA_ADD

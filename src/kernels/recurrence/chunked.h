@@ -24,13 +24,17 @@ inline constexpr std::int64_t recurrence_step_tokens = 4;
 /// With several segments it keeps the state before each, and computes the others a second time.
 inline constexpr std::int64_t recurrence_segment_bytes = 4 << 20, recurrence_segment_chunks = 8;
 
-/// Best first: "avx512bf16 chunked", "avx512 step" (recurrence/step-inl.h), "avx512 chunked", then those of
-/// "avx2" and "baseline".
+/// Best first: "avx512 step" (recurrence/step-inl.h), "avx512 chunked", then those of "avx2" and "baseline".
 std::vector<RecurrenceCandidate> chunked_recurrence_candidates();
 
 /// The code in f64 of those two algorithms for each instruction set, in the order of FOVEA_FOR_EACH_ISA.
 const RecurrenceCode<double>* const* chunked_f64_codes();
-/// Chunks by dot products of bf16 (recurrence/bf16_terms-inl.h). Null where AVX-512 is not compiled in.
-const RecurrenceCode<float>* chunked_bf16_code();
+
+/// Products of pairs of bf16 numbers (recurrence/bf16_terms-inl.h): "avx512bf16 chunked", where AVX-512 is
+/// compiled in.
+std::vector<RecurrenceCandidate> bf16_recurrence_candidates();
+/// The same code over products that any CPU computes, for checks: "pairs chunked". It runs only if it is
+/// named. None where the build leaves the baseline out.
+std::vector<RecurrenceCandidate> portable_bf16_recurrence_candidates();
 
 }  // namespace fovea::kernels

@@ -37,20 +37,18 @@ HWY_INLINE int64_t SegmentChunks(const RecurrenceProblem<T>& p) {
 template <class T>
 struct BackwardBuffers {
   ChunkGradient<T> rows;
-  T* targets;          // [16][stride]
-  T* d_outputs;        // [readers · 16][stride]
-  T* d_written;        // [16][stride]: dW, then X
-  T* d_targets;        // [16][stride]: dY; the same memory as d_written but for a low-rank write
-  T* transposed;       // [stride][16]
-  T* more_transposed;  // the same
-  T* products;         // [key_dim][16]
-  T* ends;             // [dim]: the derivative by the sum of all gates of a chunk
-  T* bonus;            // [dim]
-  T* row;              // [dim] and [stride]: a scratch buffer
-  T* z;                // [key_dim][stride]
-  T* checkpoints;      // [segments][key_dim][stride]: the state before each segment
-  T* states;           // [chunks of a segment + 1][key_dim][stride]: before each, and behind the last
-  T* written;          // [chunks of a segment][16][stride]: W of each; null where W = Y
+  T* targets;      // [16][stride]
+  T* d_outputs;    // [readers · 16][stride]
+  T* d_written;    // [16][stride]: dW, then X
+  T* d_targets;    // [16][stride]: dY; the same memory as d_written but for a low-rank write
+  T* products;     // [key_dim][16]
+  T* ends;         // [dim]: the derivative by the sum of all gates of a chunk
+  T* bonus;        // [dim]
+  T* row;          // [dim] and [stride]: a scratch buffer
+  T* z;            // [key_dim][stride]
+  T* checkpoints;  // [segments][key_dim][stride]: the state before each segment
+  T* states;       // [chunks of a segment + 1][key_dim][stride]: before each, and behind the last
+  T* written;      // [chunks of a segment][16][stride]: W of each; null where W = Y
 };
 
 template <class T>
@@ -65,8 +63,6 @@ HWY_INLINE BackwardBuffers<T> TakeBackwardBuffers(const RecurrenceProblem<T>& p,
   s.d_outputs = carve.Take<T>(c.readers * values);
   s.d_written = carve.Take<T>(values);
   s.d_targets = p.write == WriteKind::low_rank ? carve.Take<T>(values) : s.d_written;
-  s.transposed = carve.Take<T>(stride * kChunk);
-  s.more_transposed = carve.Take<T>(stride * kChunk);
   s.products = carve.Take<T>(c.dim * kChunk);
   s.ends = carve.Take<T>(c.dim);
   s.bonus = carve.Take<T>(c.dim);
@@ -86,6 +82,40 @@ HWY_INLINE void GatherTargets(const RecurrenceProblem<T>& p, const ChunkAt& at, 
       [&](int64_t i) { return p.write == WriteKind::delta ? BetaAt(p, at, i) : T(1); }, targets);
 }
 
+/// The matrices of a chunk that products read.
+template <class Matrix>
+struct BackwardMatrices {
+  Matrix z, state;                                         // [key_dim][columns]
+  Matrix d_outputs;                                        // [readers · 16][columns]
+  Matrix x, w, y;                                          // [16][columns]; y of a low-rank write alone
+  Matrix k_end, b_end;                                     // [16][key_dim]
+  Matrix q_start, e_start;                                 // [readers · 16][key_dim], [16][key_dim]
+  Matrix qk, qb;                                           // [readers · 16][16]
+  typename Matrix::Element *transposed, *more_transposed;  // [columns][16]
+
+  template <class T>
+  BackwardMatrices(const RecurrenceProblem<T>& p, const Columns& columns, Carve& carve)
+      : BackwardMatrices(p.key_dim, columns.count, Padded<T>(TilesOf(p).width), ReadersOf(p) * kChunk,
+                         carve) {}
+
+ private:
+  BackwardMatrices(int64_t dim, int64_t count, int64_t stride, int64_t readers, Carve& carve)
+      : z(dim, count, true, carve),
+        state(dim, count, false, carve),
+        d_outputs(readers, count, true, carve),
+        x(kChunk, count, true, carve),
+        w(kChunk, count, false, carve),
+        y(kChunk, count, false, carve),
+        k_end(kChunk, dim, false, carve),
+        b_end(kChunk, dim, false, carve),
+        q_start(readers, dim, true, carve),
+        e_start(kChunk, dim, true, carve),
+        qk(readers, kChunk, true, carve),
+        qb(readers, kChunk, true, carve),
+        transposed(carve.Take<typename Matrix::Element>(HWY_MAX(stride, kChunk) * kChunk)),
+        more_transposed(carve.Take<typename Matrix::Element>(HWY_MAX(stride, kChunk) * kChunk)) {}
+};
+
 /// sum += x ∘ y; whole vectors.
 template <class T>
 HWY_INLINE void AddProducts(const T* x, const T* y, int64_t dim, T* sum) {
@@ -98,6 +128,9 @@ HWY_INLINE void AddProducts(const T* x, const T* y, int64_t dim, T* sum) {
 template <class T, class Terms>
 class BackwardUnit {
  public:
+  using Element = typename Terms::Element;
+  using Matrix = typename Terms::Matrix;
+
   BackwardUnit(const RecurrenceProblem<T>& p, const RecurrenceGradientProblem<T>& g,
                const GradientTargets<T>& targets, int64_t n, int64_t h, int64_t tile, std::byte* memory)
       : p_(p),
@@ -115,7 +148,8 @@ class BackwardUnit {
         c_(TakeChunk(p, carve_)),
         f_(TakeForwardBuffers(p, carve_)),
         terms_(p, columns_, c_, f_, carve_),
-        s_(TakeBackwardBuffers(p, c_, carve_)) {
+        s_(TakeBackwardBuffers(p, c_, carve_)),
+        m_(p, columns_, carve_) {
     state_size_ = p.key_dim * columns_.stride;
   }
 
@@ -226,8 +260,9 @@ class BackwardUnit {
     PrepareChunk(p_, at, queries_, c_);
     GatherTargets(p_, at, columns_, s_.targets);
     GatherOutputGradients(at);
+    SetMatrices(at, state);
     WrittenGradients(at);
-    PairAndRowGradients(at, state, written);
+    PairAndRowGradients(at, written);
     const bool gates = p_.decay != DecayKind::none;
     if (gates) EndGradients(at, state);
     UpdateZ(at);
@@ -257,61 +292,74 @@ class BackwardUnit {
     }
   }
 
+  /// The matrices that W and X, which come later, do not change.
+  HWY_INLINE void SetMatrices(const ChunkAt& at, const T* state) {
+    const int64_t rows = queries_ ? c_.QueryRows(at.count) : 0;
+    m_.z.Set(s_.z, columns_.stride, p_.key_dim);
+    if (queries_ || c_.e) m_.state.Set(state, columns_.stride, p_.key_dim);
+    m_.d_outputs.Set(s_.d_outputs, columns_.stride, rows);
+    m_.k_end.Set(c_.k_end, c_.dim, at.count);
+    m_.q_start.Set(c_.q_start, c_.dim, rows);
+    m_.qk.Set(c_.qk, kChunk, rows);
+    if (c_.e) m_.e_start.Set(c_.e_start, c_.dim, at.count);
+    if (!low_rank_) return;
+    m_.b_end.Set(c_.b_end, c_.dim, at.count);
+    m_.qb.Set(c_.qb, kChunk, rows);
+    m_.y.Set(s_.targets, columns_.stride, kChunk);
+  }
+
   /// dY and X.
   HWY_NOINLINE void WrittenGradients(const ChunkAt& at) {
-    const int64_t stride = columns_.stride, rows = queries_ ? c_.QueryRows(at.count) : 0, dim = c_.dim;
-    const auto by_rows = [&](const T* ends, const T* pairs, T* to) {
-      ChunkSum<T> sum{.to = to, .to_stride = stride, .first = {ends, dim, 1, s_.z, stride, p_.key_dim}};
-      sum.more[0] = {pairs, 1, kChunk, s_.d_outputs, stride, rows};
+    const int64_t stride = columns_.stride;
+    const auto by_rows = [&](const Matrix& ends, const Matrix& pairs, T* to) {
+      ChunkSum<T, Element> sum{
+          .to = to, .to_stride = stride, .first = TermOf(ends.LeftRows(), m_.z.RightRows())};
+      sum.more[0] = TermOf(pairs.LeftColumns(), m_.d_outputs.RightRows());
       sum.more_count = 1;
       Sum(at.count, stride, sum, fetch_);
       Fill(T{0}, (kChunk - at.count) * stride, to + at.count * stride);
     };
-    by_rows(c_.k_end, c_.qk, s_.d_targets);
+    by_rows(m_.k_end, m_.qk, s_.d_targets);
     if (p_.write == WriteKind::delta) Solve<true>(c_.ek, at.count, stride, s_.d_written);
-    if (!low_rank_) return;
-    by_rows(c_.b_end, c_.qb, s_.d_written);
-    Solve<true>(c_.eb, at.count, stride, s_.d_written);
-    Product<true, T>(at.count, stride,
-                     {c_.ek, 1, kChunk, s_.d_written, stride, s_.d_targets, stride, at.count});
+    if (low_rank_) {
+      by_rows(m_.b_end, m_.qb, s_.d_written);
+      Solve<true>(c_.eb, at.count, stride, s_.d_written);
+      Product<true, T>(at.count, stride,
+                       {c_.ek, 1, kChunk, s_.d_written, stride, s_.d_targets, stride, at.count});
+    }
+    if (c_.e) m_.x.Set(s_.d_written, stride, kChunk);
   }
 
-  HWY_INLINE void TransposeValues(const T* x, T* to) {
-    Transpose(x, columns_.stride, kChunk, columns_.count, kChunk, to);
-  }
-  /// to [16][dim] = X M^T, for X^T [columns][16] and a state tile M.
-  HWY_INLINE void TimesStateTransposed(const T* x_transposed, const T* tile, T* to) {
-    const ChunkSum<T> sum{.to = s_.products,
-                          .to_stride = kChunk,
-                          .first = {tile, columns_.stride, 1, x_transposed, kChunk, columns_.count}};
+  /// to [16][dim] = X M^T, for a transposed X and a state tile M.
+  HWY_INLINE void TimesStateTransposed(const RightFactor<Element>& x, const Matrix& tile, T* to) {
+    const ChunkSum<T, Element> sum{
+        .to = s_.products, .to_stride = kChunk, .first = TermOf(tile.LeftRows(), x)};
     Sum(p_.key_dim, kChunk, sum, fetch_);
     Transpose(s_.products, kChunk, p_.key_dim, kChunk, c_.dim, to);
   }
 
-  HWY_NOINLINE void PairAndRowGradients(const ChunkAt& at, const T* state, const T* written) {
-    const int64_t stride = columns_.stride, rows = queries_ ? c_.QueryRows(at.count) : 0;
-    const auto pairs = [&](const T* x, int64_t count, const T* y_transposed, T* to) {
-      if (count > 0)
-        Product<false, T>(count, kChunk, {x, stride, 1, y_transposed, kChunk, to, kChunk, columns_.count});
+  HWY_NOINLINE void PairAndRowGradients(const ChunkAt& at, const T* written) {
+    const int64_t rows = queries_ ? c_.QueryRows(at.count) : 0;
+    const auto pairs = [&](const Matrix& x, int64_t count, const RightFactor<Element>& y, T* to) {
+      const ChunkSum<T, Element> sum{.to = to, .to_stride = kChunk, .first = TermOf(x.LeftRows(), y)};
+      if (count > 0) Sum(count, kChunk, sum, fetch_);
     };
-    T *by_k = s_.transposed, *by_b = s_.more_transposed;  // what k and b write, transposed
-    TransposeValues(low_rank_ ? s_.targets : written, by_k);
-    TimesStateTransposed(by_k, s_.z, s_.rows.dk);
-    pairs(s_.d_outputs, rows, by_k, s_.rows.qk);
-    if (c_.e) pairs(s_.d_written, at.count, by_k, s_.rows.ek);
+    m_.w.Set(written, columns_.stride, kChunk);
+    const auto by_k = (low_rank_ ? m_.y : m_.w).RightColumns(0, m_.transposed);
+    TimesStateTransposed(by_k, m_.z, s_.rows.dk);
+    pairs(m_.d_outputs, rows, by_k, s_.rows.qk);
+    if (c_.e) pairs(m_.x, at.count, by_k, s_.rows.ek);
     if (low_rank_) {
-      TransposeValues(written, by_b);
-      TimesStateTransposed(by_b, s_.z, s_.rows.db);
-      pairs(s_.d_outputs, rows, by_b, s_.rows.qb);
-      pairs(s_.d_written, at.count, by_b, s_.rows.eb);
+      const auto by_b = m_.w.RightColumns(0, m_.more_transposed);
+      TimesStateTransposed(by_b, m_.z, s_.rows.db);
+      pairs(m_.d_outputs, rows, by_b, s_.rows.qb);
+      pairs(m_.x, at.count, by_b, s_.rows.eb);
     }
-    if (c_.e) {
-      TransposeValues(s_.d_written, by_k);
-      TimesStateTransposed(by_k, state, s_.rows.de);
-    }
+    if (c_.e) TimesStateTransposed(m_.x.RightColumns(0, m_.transposed), m_.state, s_.rows.de);
     for (int64_t reader = 0; queries_ && reader < c_.readers; ++reader) {
-      TransposeValues(s_.d_outputs + reader * kChunk * stride, by_k);
-      TimesStateTransposed(by_k, state, s_.rows.dq + reader * kChunk * c_.dim);
+      const int64_t first = reader * kChunk;
+      TimesStateTransposed(m_.d_outputs.RightColumns(first, m_.transposed), m_.state,
+                           s_.rows.dq + first * c_.dim);
     }
     if (!queries_) Fill(T{0}, c_.readers * kChunk * c_.dim, s_.rows.dq);
   }
@@ -340,11 +388,11 @@ class BackwardUnit {
 
   HWY_INLINE void UpdateZ(const ChunkAt& at) {
     const int64_t stride = columns_.stride;
-    ChunkSum<T> sum{.to = s_.z, .to_stride = stride, .from = s_.z, .from_stride = stride};
+    ChunkSum<T, Element> sum{.to = s_.z, .to_stride = stride, .from = s_.z, .from_stride = stride};
     DecayFrom(p_, at, c_, sum);
-    if (queries_) sum.first = {c_.q_start, 1, c_.dim, s_.d_outputs, stride, c_.QueryRows(at.count)};
+    if (queries_) sum.first = TermOf(m_.q_start.LeftColumns(), m_.d_outputs.RightRows());
     if (c_.e) {
-      sum.more[0] = {c_.e_start, 1, c_.dim, s_.d_written, stride, at.count};
+      sum.more[0] = TermOf(m_.e_start.LeftColumns(), m_.x.RightRows());
       sum.more_count = 1;
     }
     Sum(p_.key_dim, stride, sum, fetch_);
@@ -447,6 +495,7 @@ class BackwardUnit {
   ForwardBuffers<T> f_;
   Terms terms_;
   BackwardBuffers<T> s_;
+  BackwardMatrices<Matrix> m_;
   int64_t state_size_;
 };
 
@@ -458,6 +507,7 @@ size_t BackwardUnitBytes(const RecurrenceProblem<T>& p) {
   const ForwardBuffers<T> f = TakeForwardBuffers(p, carve);
   Terms(p, ColumnsOf(p, 0), c, f, carve);
   TakeBackwardBuffers(p, c, carve);
+  BackwardMatrices<typename Terms::Matrix>(p, ColumnsOf(p, 0), carve);
   return carve.Used();
 }
 template <class T, class Terms = NumberTerms<T>>

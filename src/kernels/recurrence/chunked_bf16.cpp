@@ -1,4 +1,5 @@
-// Chunks by the dot products of AVX512_BF16. One file, since it is compiled for one instruction set alone.
+// Chunks by products of pairs of bf16 numbers: by the dot products of AVX512_BF16, and by widened numbers for
+// checks of the same code on any CPU.
 #define FOVEA_WITHOUT_AVX2  // it would compile for nothing
 #include "fovea/core/cancellation.h"
 #include "kernels/recurrence/chunked.h"
@@ -11,7 +12,6 @@
 #include "kernels/recurrence/bf16_terms-inl.h"
 #include "kernels/recurrence/chunked_backward-inl.h"
 
-#if HWY_TARGET == HWY_AVX3
 HWY_BEFORE_NAMESPACE();
 namespace fovea::kernels {
 namespace HWY_NAMESPACE {
@@ -23,16 +23,50 @@ constexpr RecurrenceCode<float> kBf16Code = {
 }  // namespace HWY_NAMESPACE
 }  // namespace fovea::kernels
 HWY_AFTER_NAMESPACE();
-#endif
 
 #if HWY_ONCE
-namespace fovea::kernels {
+#include "kernels/isas.h"
 
-const RecurrenceCode<float>* chunked_bf16_code() {
+namespace fovea::kernels {
+namespace {
+
+const char* refuse_unless_bf16(const RecurrenceRequest& request) {
+  return request.dtype == DType::bf16 ? nullptr : "operands that are not bf16";
+}
+[[maybe_unused]] const char* chunks_are_slower(const RecurrenceRequest& request) {
+  return request.len <= recurrence_step_tokens ? "tokens one by one are faster for plans of at most 4 tokens"
+                                               : nullptr;
+}
+[[maybe_unused]] RecurrenceCandidate by_pairs(const char* name, const Isa& isa,
+                                              const RecurrenceCode<float>& code,
+                                              const char* (*slower)(const RecurrenceRequest&)) {
+  return {{.name = name, .isa = &isa, .f32 = code}, refuse_unless_bf16, slower, recurrence_chunk};
+}
+#if !HWY_ARCH_X86 || (HWY_TARGETS & HWY_SSE4)
+const Isa pairs_isa{
+    .name = "pairs", .base = portable_base(), .absence = []() -> const char* { return nullptr; }};
+const char* for_checks(const RecurrenceRequest&) {
+  return "it is for checks";
+}
+#endif
+
+}  // namespace
+
+std::vector<RecurrenceCandidate> bf16_recurrence_candidates() {
 #if HWY_ARCH_X86 && (HWY_TARGETS & HWY_AVX3)
-  return &N_AVX3::kBf16Code;
+  return {by_pairs("avx512bf16 chunked", avx512bf16_isa, N_AVX3::kBf16Code, chunks_are_slower)};
 #else
-  return nullptr;
+  return {};
+#endif
+}
+
+std::vector<RecurrenceCandidate> portable_bf16_recurrence_candidates() {
+#if !HWY_ARCH_X86
+  return {by_pairs("pairs chunked", pairs_isa, HWY_NAMESPACE::kBf16Code, for_checks)};
+#elif HWY_TARGETS & HWY_SSE4
+  return {by_pairs("pairs chunked", pairs_isa, N_SSE4::kBf16Code, for_checks)};
+#else
+  return {};
 #endif
 }
 

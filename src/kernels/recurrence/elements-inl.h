@@ -38,13 +38,12 @@ HWY_INLINE hn::Vec<D> SetElements(D d, const T* from) {
 }
 template <class X, class V>
 HWY_INLINE void AddProduct(V factor, V row, V& sum) {
-#if HWY_TARGET == HWY_AVX3
-  if constexpr (kNumbers<X> == 2) return AddDots(sum, factor, row);
-#endif
-  sum = hn::MulAdd(factor, row, sum);
+  if constexpr (kNumbers<X> == 2)
+    AddDots(sum, factor, row);
+  else
+    sum = hn::MulAdd(factor, row, sum);
 }
 
-#if HWY_TARGET == HWY_AVX3
 template <class D>
 HWY_INLINE hn::Vec<D> LoadElements(D d, const Bf16Pair* from) {
   return hn::BitCast(d, hn::LoadU(hn::RebindToUnsigned<D>(), &from->bits));
@@ -55,9 +54,8 @@ HWY_INLINE hn::Vec<D> SetElements(D d, const Bf16Pair* from) {
 }
 template <class D, class V>
 HWY_INLINE void StorePairs(D, V low, V high, Bf16Pair* to) {
-  _mm512_storeu_si512(to, PairsOf(low, high));
+  hn::StoreU(PairsOf(low, high), hn::RebindToUnsigned<D>(), &to->bits);
 }
-#endif
 
 }  // namespace HWY_NAMESPACE
 }  // namespace fovea::kernels

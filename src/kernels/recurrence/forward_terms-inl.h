@@ -8,6 +8,7 @@
 #endif
 
 #include "kernels/recurrence/forward_rows-inl.h"
+#include "kernels/recurrence/matrix-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace fovea::kernels {
@@ -37,6 +38,7 @@ struct ForwardChunk {
 template <class T>
 struct NumberTerms : ForwardChunk<T> {
   using Element = T;
+  using Matrix = NumberMatrix<T>;  // of backward
 
   NumberTerms(const RecurrenceProblem<T>& problem, const Columns& unit_columns, const Chunk<T>& chunk,
               const ForwardBuffers<T>& buffers, Carve&)

@@ -147,15 +147,8 @@ const Isa amx_isa{.name = "amx", .base = &avx512bf16_isa, .absence = amx_absence
 #endif
 
 #if !HWY_ARCH_X86 || (HWY_TARGETS & HWY_SSE4)
-// A build for one machine that has AVX2 compiles no other kernels for the baseline. There the kernels of AVX2
-// take the calls that tiles refuse.
-#if HWY_ARCH_X86 && (HWY_BASELINE_TARGETS & HWY_AVX2)
-constexpr const Isa* behind_portable = &avx2_isa;
-#else
-constexpr const Isa* behind_portable = &baseline_isa;
-#endif
 const Isa portable_isa{
-    .name = "tiles", .base = behind_portable, .absence = []() -> const char* { return nullptr; }};
+    .name = "tiles", .base = portable_base(), .absence = []() -> const char* { return nullptr; }};
 #endif
 
 }  // namespace
