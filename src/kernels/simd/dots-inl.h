@@ -1,5 +1,5 @@
 // Dot products of pairs of bf16 numbers, and roundings to bf16. For AVX-512 these are the instructions of
-// AVX512_BF16, in assembly: the target that Highway 1.0 compiles this for lacks them, and GCC does not inline
+// AVX512_BF16, in assembly. The target that Highway 1.0 compiles this for lacks them, and GCC does not inline
 // a function into one that has fewer instructions. Elsewhere numbers are widened, which is for checks.
 #if defined(FOVEA_SIMD_DOTS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef FOVEA_SIMD_DOTS_INL_H_
