@@ -13,8 +13,8 @@ namespace fovea::kernels {
 
 extern const Isa avx512_isa, avx2_isa, baseline_isa;  ///< on Arm the last alone
 #if HWY_ARCH_X86
-/// AVX-512 with dot products of bf16, for code that is compiled for AVX-512.
-extern const Isa avx512bf16_isa;
+/// AVX-512 with dot products of bf16, and with AMX too, for code that is compiled for AVX-512.
+extern const Isa avx512bf16_isa, amx_isa;
 #endif
 
 /// What stands behind the portable code of an algorithm, where that refuses a call. A build for one machine

@@ -147,9 +147,11 @@ TEST(RecurrencePlans, OfFewTokensGoTokenByToken) {
   const auto bf16_kernel = [](std::int64_t len) {
     return std::string(make_recurrence_plan({}, {.len = len, .key_dim = 8}, {.dtype = DType::bf16}).kernel());
   };
-  const std::string dots = "avx512bf16 chunked";
+  const std::string tiles = "amx chunked", dots = "avx512bf16 chunked";
   EXPECT_EQ(bf16_kernel(4), step_kernels().front());
-  EXPECT_EQ(bf16_kernel(5), runs(dots, DType::bf16) ? dots : longer.kernel());
+  EXPECT_EQ(bf16_kernel(5), runs(tiles, DType::bf16)  ? tiles
+                            : runs(dots, DType::bf16) ? dots
+                                                      : longer.kernel());
   // Who names an instruction set gets the kernels that it builds on for other types.
   if (runs(dots, DType::bf16))
     EXPECT_EQ(make_recurrence_plan({}, {.len = 5, .key_dim = 8}, {.kernel = "avx512bf16"}).kernel(),

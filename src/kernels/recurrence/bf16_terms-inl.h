@@ -41,14 +41,15 @@ class PairTerms : public ForwardChunk<float> {
  public:
   using Element = Bf16Pair;
   using Matrix = PairMatrix;
+  static constexpr int64_t kPairs = kChunk / 2;
 
   PairTerms(const RecurrenceProblem<float>& problem, const Columns& unit_columns, const Chunk<float>& chunk,
-            const ForwardBuffers<float>& buffers, Carve& carve)
+            const ForwardBuffers<float>& buffers, Carve& carve, int64_t value_pairs = kPairs)
       : ForwardChunk<float>{problem, unit_columns, chunk, buffers, {}, {}},
         stride_((p.key_dim + 31) / 32 * 16) {
     const bool delta = p.write == WriteKind::delta, low_rank = p.write == WriteKind::low_rank;
     const int64_t rows = kChunk * stride_, pairs = kChunk * kPairs,
-                  values = kPairs * Padded<float>(TilesOf(p).width),
+                  values = value_pairs * Padded<float>(TilesOf(p).width),
                   tokens = kPairs * Padded<float>(p.key_dim);
     const auto take = [&](bool wanted, int64_t count) {
       return wanted ? carve.Take<Bf16Pair>(count) : nullptr;
@@ -67,7 +68,7 @@ class PairTerms : public ForwardChunk<float> {
     written_ = take(delta || low_rank, values);
     k_writes_ = take(DecaysWrites(), values);
     b_writes_ = take(DecaysWrites() && low_rank, values);
-    state_ = take(true, (p.key_dim + 1) / 2 * Padded<float>(TilesOf(p).width));
+    state_ = take(true, stride_ * Padded<float>(TilesOf(p).width));
     row_ = carve.Take<float>(Padded<float>(p.key_dim));
   }
 
@@ -99,6 +100,7 @@ class PairTerms : public ForwardChunk<float> {
     PairRows({written, columns.stride}, at.count, columns.stride, nullptr, written_);
   }
   HWY_INLINE Bf16Pair* StatePairs() const { return state_; }
+  HWY_INLINE void Multiply(int64_t, ChunkSum<float, Bf16Pair>&) const {}
 
   HWY_INLINE ChunkTerm<Bf16Pair> Erase(const float*) const { return ByState(Erasers()); }
   HWY_INLINE ChunkTerm<Bf16Pair> Query(int64_t reader, const float*) const {
@@ -118,9 +120,7 @@ class PairTerms : public ForwardChunk<float> {
     return Writes(b_tokens_, {written, columns.stride}, written_, b_writes_);
   }
 
- private:
-  static constexpr int64_t kPairs = kChunk / 2;
-
+ protected:
   /// Where all channels share a decay, a delta write erases by the keys as they are, or by rows of its own.
   HWY_INLINE bool ErasesByKeys() const {
     return p.write == WriteKind::delta && p.decay != DecayKind::key && !p.erase.data;
@@ -193,7 +193,7 @@ class PairTerms : public ForwardChunk<float> {
   /// Pairs of tokens by channel: [8][key_dim].
   HWY_INLINE void PairTokens(Bf16Pair* from, Bf16Pair* to) const {
     const int64_t dim = Padded<float>(p.key_dim);
-    ZipRows(RowOf(from, 0), (at.count + 1) / 2 * 2, dim, 2 * stride_, &to->bits, dim);
+    ZipRows(RowOf(from, 0), kChunk, dim, 2 * stride_, &to->bits, dim);
   }
 
   HWY_INLINE void SharedDecays(bool queries) {
@@ -236,7 +236,7 @@ class PairTerms : public ForwardChunk<float> {
   Bf16Pair *qk_, *qb_, *ek_;        // [readers · 16][8], [16][8]
   Bf16Pair *values_, *written_;     // [8][columns.stride]: pairs of Y, where a product reads it, and of W
   Bf16Pair *k_writes_, *b_writes_;  // likewise, times the decays to the chunk's end
-  Bf16Pair* state_;                 // [key_dim / 2][columns.stride]
+  Bf16Pair* state_;                 // [key_dim / 2][columns.stride], in memory for [stride]
   float* row_;
 };
 

@@ -85,6 +85,8 @@ struct ChunkSum {
   T* to;
   int64_t to_stride;
   ChunkTerm<X> first;
+  const T* product = nullptr;  // A B in the place of `first`, where an engine has made it
+  int64_t product_stride = 0;
   const T* factors = nullptr;
   const T* from = nullptr;
   int64_t from_stride = 0;
@@ -125,7 +127,14 @@ HWY_INLINE void SumBlock(const ChunkSum<T, X>& p, int64_t m, int64_t n) {
   FOVEA_UNROLL for (int r = 0; r < kRows; ++r) {
     FOVEA_UNROLL for (int v = 0; v < kVectors; ++v) sum[r][v] = hn::Zero(d);
   }
-  AddTerm<kRows, kVectors, T>(p.first, m, n, p.first.k, sum);
+  if (kNumbers<X> == 2 && p.product) {
+    FOVEA_UNROLL for (int r = 0; r < kRows; ++r) {
+      FOVEA_UNROLL for (int v = 0; v < kVectors; ++v) sum[r][v] =
+          hn::LoadU(d, p.product + (m + r) * p.product_stride + n + v * lanes);
+    }
+  } else {
+    AddTerm<kRows, kVectors, T>(p.first, m, n, p.first.k, sum);
+  }
   if (p.factors) {
     FOVEA_UNROLL for (int r = 0; r < kRows; ++r) {
       const V factor = hn::Set(d, p.factors[m + r]);

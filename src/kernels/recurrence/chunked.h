@@ -30,8 +30,8 @@ std::vector<RecurrenceCandidate> chunked_recurrence_candidates();
 /// The code in f64 of those two algorithms for each instruction set, in the order of FOVEA_FOR_EACH_ISA.
 const RecurrenceCode<double>* const* chunked_f64_codes();
 
-/// Products of pairs of bf16 numbers (recurrence/bf16_terms-inl.h): "avx512bf16 chunked", where AVX-512 is
-/// compiled in.
+/// Products of pairs of bf16 numbers (recurrence/bf16_terms-inl.h), best first: "amx chunked" and "avx512bf16
+/// chunked", where AVX-512 is compiled in.
 std::vector<RecurrenceCandidate> bf16_recurrence_candidates();
 /// The same code over products that any CPU computes, for checks: "pairs chunked". It runs only if it is
 /// named. None where the build leaves the baseline out.

@@ -9,16 +9,21 @@
 #define HWY_TARGET_INCLUDE "kernels/recurrence/chunked_bf16.cpp"
 #include "hwy/foreach_target.h"
 #include "hwy/highway.h"
-#include "kernels/recurrence/bf16_terms-inl.h"
 #include "kernels/recurrence/chunked_backward-inl.h"
+#include "kernels/recurrence/engine_terms-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace fovea::kernels {
 namespace HWY_NAMESPACE {
 
-constexpr RecurrenceCode<float> kBf16Code = {
-    ChunkedForwardBytes<float, PairTerms>, ChunkedForward<float, PairTerms>,
-    ChunkedBackwardBytes<float, PairTerms>, ChunkedBackward<float, PairTerms>, SavedCount<float>};
+template <class Terms>
+constexpr RecurrenceCode<float> kBf16Code = {ChunkedForwardBytes<float, Terms>, ChunkedForward<float, Terms>,
+                                             ChunkedBackwardBytes<float, Terms>,
+                                             ChunkedBackward<float, Terms>, SavedCount<float>};
+#if HWY_TARGET == HWY_AVX3
+constexpr const RecurrenceCode<float>& kAmxCode = kBf16Code<EngineTerms<amx_engine>>;
+#endif
+constexpr const RecurrenceCode<float>& kPairCode = kBf16Code<PairTerms>;
 
 }  // namespace HWY_NAMESPACE
 }  // namespace fovea::kernels
@@ -54,7 +59,8 @@ const char* for_checks(const RecurrenceRequest&) {
 
 std::vector<RecurrenceCandidate> bf16_recurrence_candidates() {
 #if HWY_ARCH_X86 && (HWY_TARGETS & HWY_AVX3)
-  return {by_pairs("avx512bf16 chunked", avx512bf16_isa, N_AVX3::kBf16Code, chunks_are_slower)};
+  return {by_pairs("amx chunked", amx_isa, N_AVX3::kAmxCode, chunks_are_slower),
+          by_pairs("avx512bf16 chunked", avx512bf16_isa, N_AVX3::kPairCode, chunks_are_slower)};
 #else
   return {};
 #endif
@@ -62,9 +68,9 @@ std::vector<RecurrenceCandidate> bf16_recurrence_candidates() {
 
 std::vector<RecurrenceCandidate> portable_bf16_recurrence_candidates() {
 #if !HWY_ARCH_X86
-  return {by_pairs("pairs chunked", pairs_isa, HWY_NAMESPACE::kBf16Code, for_checks)};
+  return {by_pairs("pairs chunked", pairs_isa, HWY_NAMESPACE::kPairCode, for_checks)};
 #elif HWY_TARGETS & HWY_SSE4
-  return {by_pairs("pairs chunked", pairs_isa, N_SSE4::kBf16Code, for_checks)};
+  return {by_pairs("pairs chunked", pairs_isa, N_SSE4::kPairCode, for_checks)};
 #else
   return {};
 #endif

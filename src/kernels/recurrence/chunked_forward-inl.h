@@ -88,6 +88,7 @@ HWY_INLINE void WriteRows(Terms& x, const T* state, T* written, FetchedRows<T>& 
     sum.from_stride = x.rows.values.stride;
     sum.from_factors = x.f.beta;
   }
+  x.Multiply(x.at.count, sum);
   Sum(x.at.count, stride, sum, fetch);
   Solve<false>(c.b ? c.eb : c.ek, x.at.count, stride, written);
   x.TakeWritten(written);
@@ -149,6 +150,7 @@ HWY_INLINE void UpdateState(Terms& x, const T* written, const T* from, T* to, T*
     sum.more[0] = x.BWrites(written);
     sum.more_count = 1;
   }
+  x.Multiply(x.p.key_dim, sum);
   Sum(x.p.key_dim, stride, sum, fetch);
 }
 
@@ -176,6 +178,7 @@ HWY_INLINE void ReadOutputs(const Terms& x, const RecurrenceResults<T>& results,
   if (x.c.b) sum.more[1] = x.BPairs(reader, written);
   sum.more_count = x.c.b ? 2 : 1;
   sum.triangular = true;
+  x.Multiply(at.count, sum);
   Sum(at.count, stride, sum, fetch);
   for (int64_t i = 0; i < at.count; ++i) {
     T* row = outputs + i * outputs_stride;

@@ -54,6 +54,8 @@ struct NumberTerms : ForwardChunk<T> {
   /// W of the chunk is there.
   HWY_INLINE void TakeWritten(const T*) {}
   HWY_INLINE T* StatePairs() const { return nullptr; }
+  /// Makes the first product of `rows` rows at once, where an engine does that better than a sum.
+  HWY_INLINE void Multiply(int64_t, ChunkSum<T>&) const {}
 
   /// E_start S, but for the factors of its rows; likewise Q_start S.
   HWY_INLINE ChunkTerm<T> Erase(const T* state) const { return ByState(this->rows.e, state); }

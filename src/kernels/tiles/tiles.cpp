@@ -143,7 +143,6 @@ QueryCounts decode_best_for(const Request& r) {
   return {.last = is_cached(r.duty) ? most_split_16_bit : most_decode_queries};
 }
 
-const Isa amx_isa{.name = "amx", .base = &avx512bf16_isa, .absence = amx_absence, .multiplies_bf16 = true};
 #endif
 
 #if !HWY_ARCH_X86 || (HWY_TARGETS & HWY_SSE4)
