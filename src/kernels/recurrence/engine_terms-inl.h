@@ -25,10 +25,6 @@ class EngineTerms : public PairTerms {
     k_rows_ = carve.Take<Bf16Pair>(channels * kTile);
     product_ = carve.Take<float>(channels * Padded<float>(TilesOf(p).width));
   }
-  EngineTerms(const EngineTerms&) = delete;
-  ~EngineTerms() {
-    if (begun_ && kEngine()->end) kEngine()->end();
-  }
 
   HWY_INLINE void Start(const float* state) {
     PairTerms::Start(state);
@@ -37,8 +33,6 @@ class EngineTerms : public PairTerms {
     for (Bf16Pair* values : {values_, written_, k_writes_, b_writes_}) {
       if (values) Clear(values, kTile * columns.stride);
     }
-    if (!begun_ && kEngine()->begin) kEngine()->begin();
-    begun_ = true;
   }
 
   HWY_INLINE ChunkTerm<Bf16Pair> KeyWrites(const float* written) const {
@@ -48,14 +42,19 @@ class EngineTerms : public PairTerms {
   HWY_INLINE void Multiply(int64_t rows, ChunkSum<float, Bf16Pair>& sum) const {
     const ChunkTerm<Bf16Pair>& term = sum.first;
     const PairFactors factors{reinterpret_cast<const uint16_t*>(term.a), &term.b->bits};
-    kEngine()->product(WholeTiles(rows), columns.stride,
-                       {.factors = &factors,
-                        .count = 1,
-                        .lda = 2 * term.am,
-                        .ldb = term.ldb,
-                        .k = 2 * WholeTiles(term.k),
-                        .c = product_,
-                        .ldc = columns.stride});
+    // Begun for each product: between two chunks a caller's function may ask to stop, and may use tiles
+    // itself.
+    const TileEngine& engine = *kEngine();
+    if (engine.begin) engine.begin();
+    engine.product(WholeTiles(rows), columns.stride,
+                   {.factors = &factors,
+                    .count = 1,
+                    .lda = 2 * term.am,
+                    .ldb = term.ldb,
+                    .k = 2 * WholeTiles(term.k),
+                    .c = product_,
+                    .ldc = columns.stride});
+    if (engine.end) engine.end();
     sum.product = product_;
     sum.product_stride = columns.stride;
   }
@@ -75,7 +74,6 @@ class EngineTerms : public PairTerms {
 
   Bf16Pair* k_rows_;  // [key_dim][16]: eight pairs of tokens, and zeros
   float* product_;    // [key_dim, at least 16][columns.stride]
-  bool begun_ = false;
 };
 
 }  // namespace HWY_NAMESPACE
