@@ -1,4 +1,4 @@
-// Attention inside a training whose products multiply bf16.
+// Attention inside a model whose products multiply bf16.
 #pragma once
 
 #include <optional>
@@ -13,8 +13,7 @@ namespace fovea::autograd {
 std::optional<AttentionPlan> bf16_plan(Operands operands, const AttentionSpec& spec,
                                        const AttentionShape& shape, PlanCache* plans);
 
-/// The operands of attention in a training: those of the tape's products, if that is faster, with enough
-/// keys.
-Operands attention_operands(const Tape* tape, const AttentionShape& shape);
+/// The operands of attention in a training: those of its products, if that is faster, with enough keys.
+Operands attention_operands(Operands products, const AttentionShape& shape);
 
 }  // namespace fovea::autograd

@@ -84,7 +84,7 @@ template <class T, class X = T>
 struct ChunkSum {
   T* to;
   int64_t to_stride;
-  ChunkTerm<X> first;
+  ChunkTerm<X> first = {};
   const T* product = nullptr;  // A B in the place of `first`, where an engine has made it
   int64_t product_stride = 0;
   const T* factors = nullptr;
