@@ -284,5 +284,73 @@ TEST(Together, RowsThatNoQuerySeesChangeNothing) {
   }
 }
 
+// Shapes where so many rows see a key that it is multiplied with vectors of rows
+// (kernels/tiles/many_rows-inl.h).
+struct ManyRows {
+  std::int64_t heads, kv_heads, dim, value_dim, forks, page;
+};
+void expect_bits_of_each_fork(const ManyRows& m, bool wild, const std::string& kernel) {
+  KvCache cache({.layers = {{.num_kv_heads = m.kv_heads,
+                             .head_dim = m.dim,
+                             .value_dim = m.value_dim,
+                             .dtype = DType::bf16,
+                             .store = Paged{m.page}}}});
+  std::uint64_t seed = 1;
+  const auto add = [&](Sequence& to, std::int64_t rows) {
+    Tensor value = Tensor::normal({1, m.kv_heads, rows, m.value_dim}, seed + 1);
+    if (wild && rows > 5) value.data<float>()[5 * m.value_dim] = std::numeric_limits<float>::infinity();
+    cache.reserve(to, rows);
+    cache.append(0, to, as(DType::bf16, Tensor::normal({1, m.kv_heads, rows, m.dim}, seed)),
+                 as(DType::bf16, value));
+    cache.commit(to);
+    seed += 2;
+  };
+  std::vector<Sequence> sequences;
+  sequences.push_back(cache.start());
+  add(sequences[0], 1500);
+  std::vector<KeyValueView> views;
+  for (std::int64_t n = 0; n < m.forks; ++n) {
+    sequences.push_back(cache.fork(sequences[0]));
+    add(sequences.back(), 1 + n % 3);
+  }
+  for (std::int64_t n = 1; n <= m.forks; ++n)
+    views.push_back(cache.view(0, sequences[static_cast<std::size_t>(n)]));
+  const AttentionPlan plan = make_plan({.mask = Causal{}},
+                                       {.batch = m.forks,
+                                        .num_query_heads = m.heads,
+                                        .num_kv_heads = m.kv_heads,
+                                        .query_len = 1,
+                                        .key_len = 1503,
+                                        .head_dim = m.dim,
+                                        .value_dim = m.value_dim},
+                                       {.dtype = DType::bf16, .kernel = kernel});
+  Tensor query = Tensor::normal({m.forks, m.heads, 1, m.dim}, 9);
+  // Some rows have weights that vanish, beside rows that have none.
+  for (std::int64_t n = 0; n < query.count(); ++n)
+    query.data<float>()[n] *= n / m.dim % 29 == 0 ? 18.0f : 0.3f;
+  query = as(DType::bf16, query);
+  const auto pool = make_thread_pool(2);
+  const Result together = run(plan, {.query = query, .cache = views}, {pool.get()});
+  for (std::int64_t n = 0; n < m.forks; ++n) {
+    const auto entry = static_cast<std::size_t>(n);
+    const Result alone = run(plan, {.query = query.view().slice(0, n, 1), .cache = {&views[entry], 1}});
+    ASSERT_TRUE(same_bits(together.output.view().slice(0, n, 1), alone.output)) << "fork " << n;
+    ASSERT_TRUE(same_bits(together.log_sum_exp.view().slice(0, n, 1), alone.log_sum_exp)) << "fork " << n;
+  }
+}
+
+TEST(Together, ManyRowsHaveTheBitsOfEachForkAlone) {
+  for (const ManyRows& m :
+       {ManyRows{8, 2, 128, 128, 16, 64}, ManyRows{6, 2, 64, 96, 21, 16}, ManyRows{2, 2, 96, 40, 14, 8},
+        ManyRows{3, 1, 32, 130, 10, 4}, ManyRows{12, 1, 128, 64, 12, 64}, ManyRows{4, 2, 160, 64, 16, 64}}) {
+    for (const std::string& kernel : kernels_here()) {
+      for (const bool wild : {false, true}) {
+        SCOPED_TRACE(kernel + ", " + std::to_string(m.dim));
+        ASSERT_NO_FATAL_FAILURE(expect_bits_of_each_fork(m, wild, kernel));
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace fovea

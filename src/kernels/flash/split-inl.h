@@ -73,7 +73,7 @@ HWY_INLINE SplitScratch<T> TakeSplitScratch(const Problem<T>& p, int64_t rows, i
                                             Carve& carve) {
   const int64_t stride = TileStride<T>(key_len);
   return {stride,
-          carve.Take<T>(rows * PaddedPairs<T>(p.score_dim)),
+          carve.Take<T>((rows + 15) / 16 * 16 * PaddedPairs<T>(p.score_dim)),  // see LoadedQueries
           carve.Take<T>(rows * stride),
           carve.Take<T>(rows * SplitWidth(p)),
           carve.Take<T>(stride),
@@ -106,6 +106,17 @@ HWY_INLINE void ProductsOfPiece(const Problem<T>& p, const HeadRows<S>& keys, co
         });
       });
 }
+
+/// Adds one piece to rows [first, first + rows), which all see it whole, if there is a faster way for so many
+/// (tiles/many_rows-inl.h). Returns false if there is none. Keys may be fetched up to `rows_end`.
+template <class T, class S>
+HWY_INLINE bool AddPieceToMany(S, const Problem<T>&, const HeadRows<S>&, const HeadRows<S>&, const Piece&,
+                               int64_t, int64_t, int64_t, int64_t, const SplitScratch<T>&) {
+  return false;
+}
+/// Called once the queries of all rows are loaded, in memory for a multiple of 16 rows.
+template <class T, class S>
+HWY_INLINE void LoadedQueries(S, int64_t, int64_t, T*) {}
 
 /// The scores of one piece for the rows of `heads` heads from at.h on, in the rows of `scratch.scores` from
 /// `first` on. They are as the score mods leave them, and -inf where a row does not see a key.
@@ -195,6 +206,7 @@ HWY_NOINLINE void SplitBlock(const SplitMember<T, S>* members, int64_t count, in
       scratch.states[all] = RowState<T>();
     }
   }
+  LoadedQueries(S(), all, padded, scratch.queries);
   int64_t tiles = count > 1 ? INT64_MAX : 0;
   for (int64_t m = 0; m < count && tiles > 0; ++m)
     tiles = HWY_MIN(tiles, WholeTiles(members[m], key_begin, shared_end));
@@ -202,6 +214,9 @@ HWY_NOINLINE void SplitBlock(const SplitMember<T, S>* members, int64_t count, in
     Piece piece;
     piece.begin = key_begin + t * kTileKeys;
     piece.end = HWY_MIN(piece.begin + kTileKeys, shared_end);
+    if (AddPieceToMany(S(), p, members[0].keys, members[0].values, piece, key_begin, shared_end, 0, all,
+                       scratch))
+      continue;
     ProductsOfPiece(p, members[0].keys, piece, 0, all, scratch);
     int64_t first = 0;
     for (int64_t m = 0; m < count; ++m) {
@@ -229,6 +244,9 @@ HWY_NOINLINE void SplitBlock(const SplitMember<T, S>* members, int64_t count, in
       const BlockSchedule& schedule = ScheduleOf(*members[m].problem, members[m].at, own_begin, ends[m]);
       for (int64_t n = 0; n < schedule.piece_count(); ++n) {
         const Piece& piece = schedule.pieces()[n];
+        if (piece.full && AddPieceToMany(S(), *members[m].problem, members[m].keys, members[m].values, piece,
+                                         own_begin, ends[m], first, rows, scratch))
+          continue;
         PieceScores(members[m], heads, first, schedule, piece, scratch);
         PieceWeights(members[m], heads, first, piece, scratch);
         AddPieceValues(S(), members[m].values, piece, ends[m], rows, scratch.scores + first * scratch.stride,

@@ -8,8 +8,7 @@
 #define FOVEA_TILES_DECODE_INL_H_
 #endif
 
-#include "kernels/simd/dots-inl.h"
-#include "kernels/tiles/pack-inl.h"
+#include "kernels/tiles/dots-inl.h"
 
 #if HWY_TARGET == HWY_AVX3
 HWY_BEFORE_NAMESPACE();
@@ -17,70 +16,6 @@ namespace fovea::kernels {
 namespace HWY_NAMESPACE {
 
 #define FOVEA_UNROLL _Pragma("GCC unroll 16")
-
-using PairTag = hn::ScalableTag<uint16_t>;  // 32 elements, 16 pairs
-using Pairs = hn::Vec<PairTag>;
-using PairSums = hn::Vec<hn::ScalableTag<float>>;
-constexpr int64_t kPairLanes = static_cast<int64_t>(hn::MaxLanes(PairTag()));
-
-/// A bf16 number that is multiplied as it is, by AddDots. A hwy::bfloat16_t is widened instead.
-struct DotBf16 {
-  uint16_t bits;
-};
-/// A bf16 number that has been widened, for calls that ask for weights too. The results have the same bits.
-struct WidenedBf16 {
-  float value;
-};
-template <class S>
-concept Dots = hwy::IsSame<S, DotBf16>() || hwy::IsSame<S, WidenedBf16>();
-
-/// Loads the first n elements, zeros behind; n may be more than there are lanes.
-HWY_INLINE Pairs LoadPairs(const DotBf16* from, int64_t n) {
-  const PairTag d;
-  return hn::MaskedLoad(hn::FirstN(d, static_cast<size_t>(n)), d, &from->bits);
-}
-HWY_INLINE Pairs LoadPairs(const WidenedBf16* from, int64_t n) {
-  const hn::ScalableTag<float> d;
-  const PairTag pairs;
-  const auto first = hn::MaskedLoad(hn::FirstN(d, static_cast<size_t>(n)), d, &from->value),
-             second = n <= 16
-                          ? hn::Zero(d)
-                          : hn::MaskedLoad(hn::FirstN(d, static_cast<size_t>(n - 16)), d, &from->value + 16);
-  return hn::ConcatOdd(pairs, hn::BitCast(pairs, second), hn::BitCast(pairs, first));
-}
-
-HWY_INLINE Pairs LoadWholePairs(const DotBf16* from) {
-  return hn::LoadU(PairTag(), &from->bits);
-}
-HWY_INLINE Pairs LoadWholePairs(const WidenedBf16* from) {
-  return LoadPairs(from, kPairLanes);
-}
-
-/// The sum of the halves of each 128 bits: those of `a` in the lower half, those of `b` in the upper one. A
-/// blend takes the place of one of FoldPair's two permutations. A Zen 4 starts one permutation a cycle while
-/// its two multipliers are busy with dot products. 512 keys of 32/8 heads of 128 take 76 µs, not 80.
-HWY_INLINE PairSums FoldHalves(PairSums a, PairSums b) {
-  return {_mm512_add_ps(_mm512_mask_blend_ps(0xcccc, a.raw, b.raw),
-                        _mm512_shuffle_ps(a.raw, b.raw, _MM_PERM_BADC))};
-}
-/// The same for the 256 bits of a vector.
-HWY_INLINE PairSums FoldQuarters(PairSums a, PairSums b) {
-  return {_mm512_add_ps(_mm512_mask_blend_ps(0xff00, a.raw, b.raw),
-                        _mm512_shuffle_f32x4(a.raw, b.raw, _MM_PERM_BADC))};
-}
-/// to[i] = the sum of the lanes of sums[i], where folded[i] = FoldHalves(sums[2i], sums[2i + 1]).
-HWY_INLINE void FoldAll(const PairSums (&folded)[kSums / 2], float* to) {
-  PairSums four[4], two[2];
-  FOVEA_UNROLL for (int i = 0; i < 4; ++i) {
-    const auto a = folded[2 * i].raw, b = folded[2 * i + 1].raw;
-    four[i] = {_mm512_add_ps(_mm512_shuffle_ps(a, b, _MM_PERM_CACA), _mm512_shuffle_ps(a, b, _MM_PERM_DBDB))};
-  }
-  FOVEA_UNROLL for (int i = 0; i < 2; ++i) two[i] = FoldQuarters(four[2 * i], four[2 * i + 1]);
-  const auto a = two[0].raw, b = two[1].raw;
-  hn::StoreU(PairSums{_mm512_add_ps(_mm512_shuffle_f32x4(a, b, _MM_PERM_CACA),
-                                    _mm512_shuffle_f32x4(a, b, _MM_PERM_DBDB))},
-             hn::ScalableTag<float>(), to);
-}
 
 /// Stores the query in bf16, in the first half of the row's memory; exact, since the query was bf16.
 template <Dots S>
@@ -98,9 +33,6 @@ HWY_INLINE void LeaveScores(const float* sums, int64_t count, float* scores, int
   FOVEA_UNROLL for (int r = 0; r < kRows; ++r)
       hn::BlendedStore(hn::LoadU(d, sums + r * kKeys), there, d, scores + r * score_stride);
 }
-
-/// The dot products take smaller weights for 0, and 0 · infinity is NaN.
-constexpr float kSmallestWeight = 0x1p-126f;
 
 /// The vectors of a query that stay in registers while keys pass by. Four rows of four vectors leave 16
 /// registers for two keys' sums, folded pairs and the key.
@@ -211,6 +143,25 @@ struct PieceRows {
                                  for (int64_t k = from; k < to; ++k)
                                    rows[k - begin] = first + (k - from) * values.cached.stride;
                                });
+  }
+  /// Whether the first `count` rows are all there.
+  HWY_INLINE bool All(int64_t count) const {
+    for (int64_t k = 0; !operand.data && k < count; ++k) {
+      if (!rows[k]) return false;
+    }
+    return true;
+  }
+};
+
+/// Rows that are fetched bit by bit beside products, so that no product waits for them.
+template <class S>
+struct RowsInTurn {
+  const PieceRows<S>* rows = nullptr;
+  int64_t end = 0, dim = 0, next = 0;
+  HWY_INLINE void Fetch(int64_t count) {
+    for (const int64_t to = HWY_MIN(next + count, end); next < to; ++next) {
+      if (rows->rows[next]) FetchRow(rows->rows[next], dim);
+    }
   }
 };
 

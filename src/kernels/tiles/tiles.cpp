@@ -11,7 +11,7 @@
 #include "hwy/foreach_target.h"
 #include "hwy/highway.h"
 #include "kernels/tiles/backward-inl.h"
-#include "kernels/tiles/decode-inl.h"
+#include "kernels/tiles/many_rows-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace fovea::kernels {
