@@ -2,9 +2,10 @@
 LinearAttention, fla's chunked linear attention in PyTorch, and the loop over tokens of Mamba's selective scan.
 
     python3 -m venv .venv && .venv/bin/pip install -r bench/requirements.txt -r tests/requirements-outside.txt einops && .venv/bin/pip install .
-    .venv/bin/python bench/recurrences.py [--threads 1,2] [--rounds 5] [--only TEXT] [--markdown]
+    .venv/bin/python bench/recurrences.py [--threads 1,2] [--rounds 5] [--dtype bf16] [--only TEXT] [--markdown]
 
-2,048 tokens in f32, 16 heads of 64 or 128; the scan has 1,024 channels of 16 states. Results (outputs, or every gradient) are
+2,048 tokens in f32, 16 heads of 64 or 128; the scan has 1,024 channels of 16 states. With --dtype bf16 queries, keys and
+values are bf16, in the rows beside transformers alone, whose fallback widens them. Results (outputs, or every gradient) are
 compared first. Then both ways run in turns, and the median of each is divided by Fovea's: above 1 Fovea is faster. "backward" is
 timed alone, behind a forward pass that is not.
 """
@@ -146,6 +147,10 @@ ROWS = [
 ]
 
 
+def in_bf16(operands: Operands) -> Operands:
+    return {name: x.bfloat16() if name in ("q", "k", "v") else x for name, x in operands.items()}
+
+
 def run(row: Row, way: Way, operands: Operands) -> "tuple[float, Sequence[torch.Tensor]]":
     """Seconds, and the results."""
     if not row.backward:
@@ -155,25 +160,27 @@ def run(row: Row, way: Way, operands: Operands) -> "tuple[float, Sequence[torch.
             return time.perf_counter() - begin, [output]
     inputs = {name: x.clone().requires_grad_() for name, x in operands.items()}
     output = way(**inputs)
-    d_output = torch.randn(output.shape, generator=torch.Generator().manual_seed(8))
+    d_output = torch.randn(output.shape, generator=torch.Generator().manual_seed(8)).to(output.dtype)
     begin = time.perf_counter()
     output.backward(d_output)
     return time.perf_counter() - begin, [x.grad for x in inputs.values()]  # type: ignore[misc]
 
 
-def measure(row: Row, threads: int, rounds: int) -> "Optional[tuple[float, float]]":
+def measure(row: Row, threads: int, rounds: int, dtype: str) -> "Optional[tuple[float, float]]":
     """Median seconds of Fovea and of the rival; None where the rival is not installed."""
     try:
         theirs = row.theirs(threads)
     except ImportError as error:
         print(f"# {row.rival}: {error}", file=sys.stderr)
         return None
-    operands = row.operands()
+    operands = row.operands() if dtype == "f32" else in_bf16(row.operands())
+    # In f32 sums of 2,048 terms in another order: their errors grow with its root, 45 roundings of 6e-8. In bf16 results are
+    # rounded, and Fovea's products round their operands: a few roundings of 2^-9, which are independent.
+    tolerance = 1e-4 if dtype == "f32" else 2e-2
     expected, got = (run(row, way, operands)[1] for way in (theirs, row.ours))
     for ours, reference in zip(got, expected):
-        # Sums of 2,048 terms in f32 in another order: their errors grow with its root, 45 roundings of 6e-8.
-        difference = float((ours - reference).norm() / reference.norm())
-        if not difference <= 1e-4:
+        difference = float((ours.float() - reference.float()).norm() / reference.float().norm())
+        if not difference <= tolerance:
             raise SystemExit(f"{row.name}: Fovea and {row.rival} differ by {difference}")
     seconds: "list[list[float]]" = [[], []]
     for _ in range(rounds):
@@ -186,6 +193,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--threads", default="1,2")
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--dtype", default="f32", choices=("f32", "bf16"))
     parser.add_argument("--only", default="", help="rows whose text contains this")
     parser.add_argument("--markdown", action="store_true")
     chosen = parser.parse_args()
@@ -193,12 +201,12 @@ def main() -> int:
         print("| | threads | Fovea, ms | beside | ratio | bar |\n|---|---:|---:|---|---:|---:|")
     for row in ROWS:
         text = f"{row.name}, {'backward' if row.backward else 'forward'}"
-        if chosen.only not in f"{text}, {row.rival}":
+        if chosen.only not in f"{text}, {row.rival}" or (chosen.dtype == "bf16" and row.rival != "transformers"):
             continue
         for threads in map(int, chosen.threads.split(",")):
             torch.set_num_threads(threads)
             fovea.set_num_threads(threads)
-            medians = measure(row, threads, chosen.rounds)
+            medians = measure(row, threads, chosen.rounds, chosen.dtype)
             if medians is None:
                 continue
             own, ratio = medians[0] * 1e3, medians[1] / medians[0]
