@@ -24,16 +24,6 @@ constexpr int64_t kLeastLaneRows = 14;
 /// The rows whose weights are held at a time.
 constexpr int64_t kMostLaneRows = 64;
 
-/// Pairs of the weights of two keys, rounded to bf16, those of `even` first. None is a NaN or subnormal.
-HWY_INLINE Pairs RoundPairs(PairSums even, PairSums odd) {
-  Pairs halves;
-  asm("vcvtne2ps2bf16 %2, %1, %0" : "=v"(halves.raw) : "v"(odd.raw), "v"(even.raw));
-  alignas(64) static constexpr uint16_t kOrder[kPairLanes] = {0,  16, 1,  17, 2,  18, 3,  19, 4,  20, 5,
-                                                              21, 6,  22, 7,  23, 8,  24, 9,  25, 10, 26,
-                                                              11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
-  return {_mm512_permutexvar_epi16(_mm512_load_si512(kOrder), halves.raw)};
-}
-
 /// Absorb for 16 rows at once, of which `rows` exist: scores[16j + r] is that of row r and key j. weights[16k
 /// + r] gets the weights of keys 2k and 2k + 1, factors[r] what Absorb returns. `count` is a multiple of 16.
 /// Returns false, and changes no state, if a row has no finite maximum, a sum that is NaN, or a weight that
@@ -67,8 +57,7 @@ HWY_NOINLINE bool AbsorbLanes(float scale, int64_t count, const float* scores, i
         lanes[first + i] = hn::Add(lanes[first + i], even);
         lanes[first + i + 1] = hn::Add(lanes[first + i + 1], odd);
         smallest = hn::Min(smallest, hn::Min(even, odd));
-        hn::Store(RoundPairs(even, odd), PairTag(),
-                  reinterpret_cast<uint16_t*>(weights + (j + i) / 2 * kLaneRows));
+        hn::Store(PairsOf(even, odd), UnsignedOf<decltype(d)>(), weights + (j + i) / 2 * kLaneRows);
       }
     }
   }
