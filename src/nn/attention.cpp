@@ -321,7 +321,7 @@ Var MultiHeadAttention::operator()(Context& context, const Var& x, const Var& me
 namespace {
 
 // What the products of a layer multiply: those of the training, or of its packed weights.
-autograd::Operands operands_of(Context& context, const Linear& layer) {
+autograd::Operands operands_of_layer(Context& context, const Linear& layer) {
   if (context.tape) return context.tape->operands();
   const Var weight = context.use(*layer.weight);
   return weight.packed() && weight.packed()->type() == autograd::WeightType::bf16 ? autograd::Operands::bf16
@@ -343,9 +343,9 @@ Var MultiHeadAttention::attend_rows(Context& context, const Var& x, const Var& k
       is_packed(call) ? shape_of(std::max<std::int64_t>(std::ssize(call.query_starts) - 1, 1),
                                  longest_entry(call.query_starts), longest_entry(call.key_starts))
                       : shape_of(q.size(0), q.size(1), key_rows.size(1));
-  // Without gradients few keys lose nothing in bf16, and a batch must not decide how an entry of it is
-  // rounded.
-  const autograd::Operands products = operands_of(context, query_),
+  // Without gradients few keys lose nothing in bf16. A rule by the longest entry would let a batch decide the
+  // type of all its entries.
+  const autograd::Operands products = operands_of_layer(context, query_),
                            operands = context.tape ? autograd::attention_operands(products, shape) : products;
   return finished(context, x, autograd::attention(engine_call(context, call, shape, operands), q, k, v));
 }

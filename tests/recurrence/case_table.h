@@ -60,14 +60,16 @@ inline RecurrenceFactor normalizer_levels() {
   return {{"plain", [](RecurrenceCase&) {}}, {"elu-sum", sum}};
 }
 
-// Chunks are 16 tokens, vectors 4 to 16 elements; 200 value columns are two tiles.
+// Chunks are 16 tokens, vectors 4 to 16 elements; 200 value columns are two tiles, 193 two of unlike widths.
+// Blocks of rows of a state have an even number of them, but for the last: 27 and 34.
 inline RecurrenceFactor shape_levels(bool small) {
   struct Sizes {
     std::int64_t batch, query_heads, key_heads, heads, len, key_dim, value_dim;
   };
   static constexpr Sizes all[]{{2, 2, 2, 2, 33, 16, 16},  {1, 1, 1, 1, 1, 3, 2},     {2, 4, 1, 2, 16, 8, 24},
                                {1, 2, 2, 4, 150, 24, 40}, {1, 1, 1, 2, 15, 17, 7},   {1, 2, 1, 2, 0, 8, 8},
-                               {3, 1, 1, 1, 32, 5, 200},  {1, 1, 1, 1, 300, 64, 64}, {1, 6, 3, 3, 17, 12, 9}};
+                               {3, 1, 1, 1, 32, 5, 200},  {1, 1, 1, 1, 300, 64, 64}, {1, 6, 3, 3, 17, 12, 9},
+                               {1, 2, 2, 2, 40, 27, 2},   {1, 1, 1, 2, 35, 34, 193}};
   static constexpr Sizes few[]{
       {2, 2, 2, 2, 7, 3, 2}, {1, 4, 1, 2, 19, 2, 3}, {1, 1, 1, 2, 5, 4, 1}, {2, 1, 1, 1, 1, 1, 2}};
   RecurrenceFactor levels;

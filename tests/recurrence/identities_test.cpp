@@ -288,6 +288,31 @@ TEST_P(RecurrenceIdentities, EveryThreadCountGivesTheSameBits) {
   }
 }
 
+// Each unit on a worker, and so in memory, of its own.
+class WorkerAUnit final : public Executor {
+ public:
+  int thread_count() const noexcept override { return 8; }
+  void parallel_for(std::int64_t count, ParallelBody body) override {
+    for (std::int64_t i = 0; i < count; ++i) body(i, static_cast<int>(i % 8));
+  }
+};
+
+// Two tiles of value columns, 97 and 96: their rows have other widths.
+TEST_P(RecurrenceIdentities, UnitsReadNoMemoryOfOthers) {
+  for (const RecurrenceSpec& spec : specs()) {
+    RecurrenceCase c = case_of(spec);
+    c.shape.value_dim = 193;
+    const RecurrenceData data(c);
+    WorkerAUnit executor;
+    const auto own = run_case(c, data, GetParam(), &executor).all(),
+               shared = run_case(c, data, GetParam(), &serial_executor()).all();
+    for (std::size_t n = 0; n < own.size(); ++n) {
+      SCOPED_TRACE(c.name + " " + own[n].first);
+      expect_same_bits({own[n].second}, {shared[n].second});
+    }
+  }
+}
+
 TEST_P(RecurrenceIdentities, ALossOfTheFinalStateAloneHasTheGradientsOfADOutputOf0) {
   for (const RecurrenceSpec& spec : specs()) {
     const RecurrenceCase c = case_of(spec);

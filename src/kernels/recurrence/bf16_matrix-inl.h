@@ -17,8 +17,8 @@ class PairMatrix {
  public:
   using Element = Bf16Pair;
 
-  PairMatrix(int64_t rows, int64_t width, bool by_rows, Carve& carve)
-      : width_(width), padded_((width + 31) / 32 * 32) {
+  PairMatrix(int64_t rows, int64_t width, int64_t stride, bool by_rows, Carve& carve)
+      : width_(width), padded_((stride + 31) / 32 * 32) {
     const int64_t whole = (rows + kChunk - 1) / kChunk * kChunk;
     rows_ = carve.Take<Bf16Pair>(whole * padded_ / 2);
     if (by_rows) zipped_ = carve.Take<Bf16Pair>(whole / 2 * padded_);

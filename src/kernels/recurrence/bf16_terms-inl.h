@@ -92,12 +92,12 @@ class PairTerms : public ForwardChunk<float> {
       for (int64_t r = 0; queries && r < c.readers; ++r) RoundPairs(c.qb, r, qb_);
       RoundPairs(c.ek, 0, ek_);
     }
-    if (values_) PairRows(rows.values, at.count, columns.stride, nullptr, values_);
+    if (values_) PairValues(rows.values, nullptr, values_);
     PairTokens(k_, k_tokens_);
     if (c.b) PairTokens(b_, b_tokens_);
   }
   HWY_INLINE void TakeWritten(const float* written) {
-    PairRows({written, columns.stride}, at.count, columns.stride, nullptr, written_);
+    PairValues({written, columns.stride}, nullptr, written_);
   }
   HWY_INLINE Bf16Pair* StatePairs() const { return state_; }
   HWY_INLINE void Multiply(int64_t, ChunkSum<float, Bf16Pair>&) const {}
@@ -135,13 +135,20 @@ class PairTerms : public ForwardChunk<float> {
   }
   HWY_INLINE ChunkTerm<Bf16Pair> Writes(const Bf16Pair* tokens, const RowsAt<float>& x, const Bf16Pair* pairs,
                                         Bf16Pair* decayed) const {
-    if (DecaysWrites()) PairRows(x, at.count, columns.stride, c.to_end, decayed);
+    if (DecaysWrites()) PairValues(x, c.to_end, decayed);
     return {tokens,
             1,
             Padded<float>(p.key_dim),
             DecaysWrites() ? decayed : pairs,
             columns.stride,
             (at.count + 1) / 2};
+  }
+
+  /// Pairs of rows of values, with zeros below: those of the chunk before may have an infinity.
+  HWY_INLINE void PairValues(const RowsAt<float>& x, const float* factors, Bf16Pair* to) const {
+    PairRows(x, at.count, columns.stride, factors, to);
+    const int64_t pairs = (at.count + 1) / 2;
+    Fill(0u, (kPairs - pairs) * columns.stride, &to[pairs * columns.stride].bits);
   }
 
   /// A row of the chunk, as bf16 numbers.

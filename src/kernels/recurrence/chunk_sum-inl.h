@@ -203,7 +203,8 @@ HWY_NOINLINE void Sum(int64_t m_count, int64_t n_count, const ChunkSum<T, X>& p,
       int64_t m = 0;
       for (; m + 8 <= m_count; m += 8) SumRows<8>(p, m, n_count, fetch);
       for (; m + 4 <= m_count; m += 4) SumRows<4>(p, m, n_count, fetch);
-      for (; m < m_count; ++m) SumRows<1>(p, m, n_count, fetch);
+      for (; m + 2 <= m_count; m += 2) SumRows<2>(p, m, n_count, fetch);
+      if (m < m_count) SumRows<1>(p, m, n_count, fetch);
       return;
     }
   }

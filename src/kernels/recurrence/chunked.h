@@ -33,8 +33,8 @@ const RecurrenceCode<double>* const* chunked_f64_codes();
 /// Products of pairs of bf16 numbers (recurrence/bf16_terms-inl.h), best first: "amx chunked" and "avx512bf16
 /// chunked", where AVX-512 is compiled in.
 std::vector<RecurrenceCandidate> bf16_recurrence_candidates();
-/// The same code over products that any CPU computes, for checks: "pairs chunked". It runs only if it is
-/// named. None where the build leaves the baseline out.
+/// The same code over products that any CPU computes, for checks: "pairs chunked". It runs only if its
+/// whole name is given. None where the build leaves the baseline out.
 std::vector<RecurrenceCandidate> portable_bf16_recurrence_candidates();
 
 }  // namespace fovea::kernels

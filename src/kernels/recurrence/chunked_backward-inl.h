@@ -100,18 +100,18 @@ struct BackwardMatrices {
 
  private:
   BackwardMatrices(int64_t dim, int64_t count, int64_t stride, int64_t readers, Carve& carve)
-      : z(dim, count, true, carve),
-        state(dim, count, false, carve),
-        d_outputs(readers, count, true, carve),
-        x(kChunk, count, true, carve),
-        w(kChunk, count, false, carve),
-        y(kChunk, count, false, carve),
-        k_end(kChunk, dim, false, carve),
-        b_end(kChunk, dim, false, carve),
-        q_start(readers, dim, true, carve),
-        e_start(kChunk, dim, true, carve),
-        qk(readers, kChunk, true, carve),
-        qb(readers, kChunk, true, carve),
+      : z(dim, count, stride, true, carve),
+        state(dim, count, stride, false, carve),
+        d_outputs(readers, count, stride, true, carve),
+        x(kChunk, count, stride, true, carve),
+        w(kChunk, count, stride, false, carve),
+        y(kChunk, count, stride, false, carve),
+        k_end(kChunk, dim, dim, false, carve),
+        b_end(kChunk, dim, dim, false, carve),
+        q_start(readers, dim, dim, true, carve),
+        e_start(kChunk, dim, dim, true, carve),
+        qk(readers, kChunk, kChunk, true, carve),
+        qb(readers, kChunk, kChunk, true, carve),
         transposed(carve.Take<typename Matrix::Element>(HWY_MAX(stride, kChunk) * kChunk)),
         more_transposed(carve.Take<typename Matrix::Element>(HWY_MAX(stride, kChunk) * kChunk)) {}
 };

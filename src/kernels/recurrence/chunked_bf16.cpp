@@ -39,6 +39,7 @@ const char* refuse_unless_bf16(const RecurrenceRequest& request) {
   return request.dtype == DType::bf16 ? nullptr : "operands that are not bf16";
 }
 [[maybe_unused]] const char* chunks_are_slower(const RecurrenceRequest& request) {
+  static_assert(recurrence_step_tokens == 4, "the text says how many");
   return request.len <= recurrence_step_tokens ? "tokens one by one are faster for plans of at most 4 tokens"
                                                : nullptr;
 }

@@ -35,12 +35,14 @@ class NumberMatrix {
  public:
   using Element = T;
 
-  /// At most `rows` rows of `width` columns. `by_rows`: products sum over the rows, by LeftColumns and
-  /// RightRows.
-  NumberMatrix([[maybe_unused]] int64_t rows, int64_t width, [[maybe_unused]] bool by_rows, Carve&)
+  /// At most `rows` rows of `width` columns, of which RightRows has `stride`, zeros behind the others.
+  /// `by_rows`: products sum over the rows, by LeftColumns and RightRows.
+  NumberMatrix([[maybe_unused]] int64_t rows, int64_t width, [[maybe_unused]] int64_t stride,
+               [[maybe_unused]] bool by_rows, Carve&)
       : width_(width) {}
 
-  /// Rows are `stride` apart. Behind `count`, up to a multiple of 16, and behind the columns they are 0.
+  /// Rows are `stride` apart. Behind the columns they are 0; where RightColumns is asked for, so are the rows
+  /// behind `count`, up to a multiple of 16.
   HWY_INLINE void Set(const T* x, int64_t stride, int64_t count) {
     x_ = x;
     stride_ = stride;

@@ -224,9 +224,9 @@ HWY_INLINE void AddEight(const uint32_t (*twos)[kTwos], const S* const* values, 
   if (i < dim) AddVector<kRows, kSome, false>(factor, values, i, dim - i, gathered, padded);
 }
 
-/// AddEight twice for whole vectors. The sums of 32 elements stay in registers for all sixteen values, and the
-/// weights are broadcast from memory. Four queries of 4,096 keys take 0.94 of the time on one thread. With the
-/// weights in registers and sums of 64 elements it was 0.98.
+/// AddEight twice for whole vectors. The sums of 32 elements stay in registers for all sixteen values, and
+/// the weights are broadcast from memory. Four queries of 4,096 keys take 0.94 of the time on one thread.
+/// With the weights in registers and sums of 64 elements it was 0.98.
 template <int kRows, Dots S>
 HWY_INLINE void AddSixteen(const uint32_t (*first)[kTwos], const uint32_t (*second)[kTwos],
                            const S* const* values, int64_t dim, float* gathered, int64_t padded) {
