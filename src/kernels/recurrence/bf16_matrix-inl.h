@@ -12,6 +12,22 @@ HWY_BEFORE_NAMESPACE();
 namespace fovea::kernels {
 namespace HWY_NAMESPACE {
 
+/// Rounds `count` rows of `width` numbers to rows of `padded` ones, with zeros behind and below, up to a
+/// multiple of 16 rows. Rows of x have whole vectors.
+HWY_INLINE void RoundRows(const float* x, int64_t stride, int64_t count, int64_t width, int64_t padded,
+                          Bf16Pair* to) {
+  const hn::ScalableTag<float> d;
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d)), end = Padded<float>(width),
+                whole = (count + kChunk - 1) / kChunk * kChunk;
+  auto* rows = reinterpret_cast<uint16_t*>(to);
+  for (int64_t i = 0; i < count; ++i) {
+    for (int64_t j = 0; j < end; j += lanes)
+      StoreRounded(hn::LoadU(d, x + i * stride + j), rows + i * padded + j);
+    if (end < padded) Fill(uint16_t{0}, padded - end, rows + i * padded + end);
+  }
+  Fill(uint16_t{0}, (whole - count) * padded, rows + count * padded);
+}
+
 /// NumberMatrix, in bf16.
 class PairMatrix {
  public:
@@ -26,18 +42,11 @@ class PairMatrix {
 
   /// Rounds the rows.
   HWY_NOINLINE void Set(const float* x, int64_t stride, int64_t count) {
-    const hn::ScalableTag<float> d;
-    const int64_t lanes = static_cast<int64_t>(hn::Lanes(d)), end = (width_ + lanes - 1) / lanes * lanes,
-                  whole = (count + kChunk - 1) / kChunk * kChunk;
     count_ = count;
-    auto* rows = reinterpret_cast<uint16_t*>(rows_);
-    for (int64_t i = 0; i < count; ++i) {
-      for (int64_t j = 0; j < end; j += lanes)
-        StoreRounded(hn::LoadU(d, x + i * stride + j), rows + i * padded_ + j);
-      if (end < padded_) Fill(uint16_t{0}, padded_ - end, rows + i * padded_ + end);
-    }
-    Fill(uint16_t{0}, (whole - count) * padded_, rows + count * padded_);
-    if (zipped_) ZipRows(rows, whole, padded_, padded_, &zipped_->bits, padded_);
+    RoundRows(x, stride, count, width_, padded_, rows_);
+    const int64_t whole = (count + kChunk - 1) / kChunk * kChunk;
+    if (zipped_)
+      ZipRows(reinterpret_cast<const uint16_t*>(rows_), whole, padded_, padded_, &zipped_->bits, padded_);
   }
   HWY_INLINE LeftFactor<Bf16Pair> LeftRows(int64_t first = 0) const {
     return {rows_ + first * padded_ / 2, padded_ / 2, 1, (width_ + 1) / 2};

@@ -82,7 +82,7 @@ class PairTerms : public ForwardChunk<float> {
     ReadBeta(p, at, f);
     if (p.decay == DecayKind::key) {
       rows = ChannelDecayRows(p, at, queries, c, f);
-      RoundRows(queries);
+      RoundDecayed(queries);
     } else {
       SharedDecays(queries);
     }
@@ -172,23 +172,15 @@ class PairTerms : public ForwardChunk<float> {
     }
     Fill(0u, (kChunk - at.count) * stride_, &to[at.count * stride_].bits);
   }
-  /// Rows in f32, rounded, with zeros below.
-  HWY_INLINE void Round(const float* from, Bf16Pair* to) const {
-    const hn::ScalableTag<float> d;
-    const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
-    for (int64_t i = 0; i < at.count; ++i) {
-      uint16_t* row = RowOf(to, i);
-      for (int64_t j = 0; j < c.dim; j += lanes) StoreRounded(hn::LoadU(d, from + i * c.dim + j), row + j);
-      Fill(uint16_t{0}, 2 * stride_ - c.dim, row + c.dim);
-    }
-    Fill(0u, (kChunk - at.count) * stride_, &to[at.count * stride_].bits);
-  }
-  HWY_INLINE void RoundRows(bool queries) const {
-    Round(c.k_end, k_);
-    if (c.e) Round(c.e_start, e_);
-    if (c.b) Round(c.b_end, b_);
+  /// The decayed rows of a chunk.
+  HWY_INLINE void RoundDecayed(bool queries) const {
+    const auto round = [&](const float* from, Bf16Pair* to)
+                           HWY_ATTR { RoundRows(from, c.dim, at.count, p.key_dim, 2 * stride_, to); };
+    round(c.k_end, k_);
+    if (c.e) round(c.e_start, e_);
+    if (c.b) round(c.b_end, b_);
     for (int64_t r = 0; queries && r < c.readers; ++r)
-      Round(c.q_start + r * kChunk * c.dim, q_ + r * kChunk * stride_);
+      round(c.q_start + r * kChunk * c.dim, q_ + r * kChunk * stride_);
   }
   HWY_INLINE void RoundPairs(const float* pairs, int64_t reader, Bf16Pair* to) const {
     const hn::ScalableTag<float> d;
