@@ -66,13 +66,21 @@ HWY_INLINE void ScaleEarly(const Problem<T>& p, int64_t n, T* products) {
   for (int64_t j = 0; j < n; ++j) products[j] *= static_cast<T>(p.scale);
 }
 
+/// The exponential of the weights. Kernels whose weights are rounded to 16 bits may have another one.
+struct FullExponential {
+  template <class D, class V>
+  static HWY_INLINE V Of(D d, V x) {
+    return Exp(d, x);
+  }
+};
+
 /// x ← e^(scale·x - shift); returns the sum. `x` has room for whole vectors, whose spare lanes become 0. The
 /// exponents are at most 0, or are clamped to 0 with `kClamp`.
 ///
 /// Scores of which a maximum was taken have exponents of at most 0 only if both computations round scale·x
 /// alike. So this file is compiled without contraction (CMakeLists.txt): a fused multiply-subtract is off by
 /// half an ulp of the score, which is e^64 at a score of 2^30.
-template <bool kClamp, class T>
+template <bool kClamp, class E = FullExponential, class T>
 HWY_INLINE T Exponentials(T scale, T shift, int64_t n, T* x) {
   const hn::ScalableTag<T> d;
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
@@ -82,7 +90,7 @@ HWY_INLINE T Exponentials(T scale, T shift, int64_t n, T* x) {
   for (int64_t i = 0; i < n; i += lanes) {
     auto exponent = hn::Sub(hn::Mul(hn::LoadU(d, x + i), factor), offset);
     if constexpr (kClamp) exponent = hn::IfThenZeroElse(hn::Gt(exponent, hn::Zero(d)), exponent);
-    const auto e = Exp(d, exponent);
+    const auto e = E::Of(d, exponent);
     hn::StoreU(e, d, x + i);
     sum = hn::Add(sum, e);
   }
@@ -99,7 +107,7 @@ struct RowState {
 
 /// Turns the scores of one more piece (hidden ones -inf) into weights relative to the new maximum. Returns
 /// the factor for the values gathered before.
-template <class T>
+template <class E = FullExponential, class T>
 HWY_INLINE T Absorb(T scale, int64_t n, T* scores, RowState<T>& state) {
   const T best = MaximumOf(scores, n) * scale;
   const T maximum = best > state.maximum ? best : state.maximum;
@@ -110,7 +118,7 @@ HWY_INLINE T Absorb(T scale, int64_t n, T* scores, RowState<T>& state) {
     Fill(T{0}, Padded<T>(n), scores);
     return 1;
   }
-  const T sum = Exponentials<false>(scale, maximum, n, scores);
+  const T sum = Exponentials<false, E>(scale, maximum, n, scores);
   // Before the first key that the row sees nothing was gathered: there is no exponential to compute.
   const bool same = state.maximum == maximum || state.maximum == kHidden<T>;
   const T factor = same ? T{1} : static_cast<T>(std::exp(state.maximum - maximum));
@@ -159,9 +167,9 @@ HWY_INLINE T ShareOf(T log_sum_exp, const T* sink) {
 
 /// Turns the scores of one more piece into weights, by the problem's normaliser. Returns the factor for the
 /// values gathered before.
-template <class T>
+template <class E = FullExponential, class T>
 HWY_INLINE T Normalize(const Problem<T>& p, T scale, int64_t n, T* scores, RowState<T>& state) {
-  if (p.normalizer == NormalizerKind::softmax) return Absorb(scale, n, scores, state);
+  if (p.normalizer == NormalizerKind::softmax) return Absorb<E>(scale, n, scores, state);
   for (int64_t j = 0; j < n; ++j) {
     if (scores[j] != kHidden<T>) {
       state.maximum = 0;  // Finish then returns the log-sum-exp 0, and -inf for a row that sees nothing

@@ -151,6 +151,21 @@ HWY_INLINE void PieceScores(const SplitMember<T, S>& m, int64_t heads, int64_t f
   }
 }
 
+/// The exponential for keys and values that are stored as S.
+template <class S>
+struct ExponentialFor : FullExponential {};
+
+/// The rows that NormalizeSome may take at a time.
+constexpr int kMostNormalized = 4;
+/// Normalize for the first of `rows` rows, whose scores lie `stride` apart, or for some more where that is
+/// faster (tiles/decode-inl.h). Returns how many, and leaves the factor of each.
+template <class T, class S>
+HWY_INLINE int NormalizeSome(S, const Problem<T>& p, T scale, int64_t n, int64_t, T* scores, int64_t,
+                             RowState<T>* states, T* factors) {
+  *factors = Normalize<ExponentialFor<S>>(p, scale, n, scores, *states);
+  return 1;
+}
+
 /// Turns the scores of one piece into weights, for the rows of `heads` heads.
 template <class T, class S>
 HWY_INLINE void PieceWeights(const SplitMember<T, S>& m, int64_t heads, int64_t first, const Piece& piece,
@@ -158,17 +173,23 @@ HWY_INLINE void PieceWeights(const SplitMember<T, S>& m, int64_t heads, int64_t 
   const Problem<T>& p = *m.problem;
   const int64_t count = piece.end - piece.begin, width = SplitWidth(p);
   const T scale = ScaleOf(p);
-  for (int64_t r = 0; r < heads * m.at.rows; ++r) {
-    T* scores = scratch.scores + (first + r) * scratch.stride;
-    const T factor = Normalize(p, scale, count, scores, scratch.states[first + r]);
-    if (factor != T{1}) Scale(factor, width, scratch.gathered + (first + r) * width);
-    if (p.dropout_rate > 0) {
-      dropout_factors<T>(p.dropout_rate, p.dropout_seed,
-                         {EntryOf(p, m.at.b), m.at.h + r / m.at.rows,
-                          PositionOf(p, m.at.b, m.at.row + r % m.at.rows), piece.begin},
-                         count, scratch.keep);
-      MultiplyInto(scratch.keep, count, scores);
+  const int64_t rows = heads * m.at.rows;
+  T factors[kMostNormalized];
+  for (int64_t begin = 0, some; begin < rows; begin += some) {
+    some =
+        NormalizeSome(S(), p, scale, count, rows - begin, scratch.scores + (first + begin) * scratch.stride,
+                      scratch.stride, scratch.states + first + begin, factors);
+    for (int64_t r = begin; r < begin + some; ++r) {
+      const T factor = factors[r - begin];
+      if (factor != T{1}) Scale(factor, width, scratch.gathered + (first + r) * width);
     }
+  }
+  for (int64_t r = 0; p.dropout_rate > 0 && r < rows; ++r) {
+    dropout_factors<T>(p.dropout_rate, p.dropout_seed,
+                       {EntryOf(p, m.at.b), m.at.h + r / m.at.rows,
+                        PositionOf(p, m.at.b, m.at.row + r % m.at.rows), piece.begin},
+                       count, scratch.keep);
+    MultiplyInto(scratch.keep, count, scratch.scores + (first + r) * scratch.stride);
   }
 }
 

@@ -78,7 +78,7 @@ HWY_INLINE void StoredScores(const T* queries, int64_t padded, const StoredRows<
   constexpr int kKeys = kSums / kRows;
   constexpr int kLanes = static_cast<int>(hn::MaxLanes(d));
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
-  RowsToFetch<S> ahead(keys, dim, fetch);
+  RowsToFetch<S> ahead(keys, RowsAhead<S>(dim), fetch);
 #if HWY_TARGET == HWY_AVX2
   constexpr bool kFoldEight = sizeof(T) == 4 && kRows > 1;
   [[maybe_unused]] std::conditional_t<kFoldEight, SumsOfEight<kRows>, int> eight;
@@ -218,7 +218,7 @@ constexpr int64_t kMostTogether = kSums == 8 ? 16 : 8;
 template <int kRows, class T, class S>
 HWY_INLINE void AddStoredRows(const T* weights, int64_t weight_stride, const StoredRows<S>& values,
                               int64_t dim, int64_t count, bool fetch, T* gathered, int64_t padded) {
-  RowsToFetch<S> ahead(values, dim, fetch);
+  RowsToFetch<S> ahead(values, RowsAhead<S>(dim), fetch);
   const bool everywhere = AllWeigh<kRows>(weights, weight_stride, count);
   for (int64_t j = 0, n; j < count; j += n) {
     n = HWY_MIN(kMostTogether, count - j);

@@ -92,7 +92,14 @@ struct StoredRows {
 template <class S>
 HWY_INLINE void FetchRow(const S* row, int64_t dim) {
   constexpr int64_t line = 64 / sizeof(S);
-  for (int64_t i = 0; i < dim; i += line) FetchLine(row + i);
+  int64_t i = 0;
+  for (; i + 3 * line < dim; i += 4 * line) {
+    FetchLine(row + i);
+    FetchLine(row + i + line);
+    FetchLine(row + i + 2 * line);
+    FetchLine(row + i + 3 * line);
+  }
+  for (; i < dim; i += line) FetchLine(row + i);
 }
 
 /// How far ahead of their use rows are fetched (FetchLine). The processor's own prefetchers follow one stream
@@ -105,16 +112,15 @@ HWY_INLINE int64_t RowsAhead(int64_t dim) {
   return kAheadBytes / HWY_MAX(dim * static_cast<int64_t>(sizeof(S)), 1);
 }
 
-/// The rows that are fetched while those of a stretch are read, RowsAhead before them. In a cache they may
+/// The rows that are fetched while those of a stretch are read, `ahead` rows before them. In a cache they may
 /// lie in the runs behind the stretch. It goes from row to row: finding each one among the runs took five
 /// times as long as reading rows of 24 elements.
 template <class S>
 class RowsToFetch {
  public:
-  HWY_INLINE RowsToFetch(const StoredRows<S>& rows, int64_t dim, bool fetch)
+  HWY_INLINE RowsToFetch(const StoredRows<S>& rows, int64_t ahead, bool fetch)
       : behind_(rows.behind), row_(fetch ? rows.data : nullptr), stride_(rows.stride), left_(rows.count) {
     if (left_ != INT64_MAX) left_ += behind_.rest_count;
-    int64_t ahead = RowsAhead<S>(dim);
     while (row_ && ahead >= left_) {
       ahead -= left_;
       NextRun();
@@ -127,11 +133,21 @@ class RowsToFetch {
   HWY_INLINE void Next(int64_t dim) {
     if (!row_) return;
     FetchRow(row_, dim);
-    row_ += stride_;
-    if (--left_ == 0) NextRun();
+    Step();
+  }
+  /// The same for a row of kLines lines.
+  template <int kLines>
+  HWY_INLINE void NextLines() {
+    if (!row_) return;
+    for (int i = 0; i < kLines; ++i) FetchLine(row_ + i * (64 / static_cast<int64_t>(sizeof(S))));
+    Step();
   }
 
  private:
+  HWY_INLINE void Step() {
+    row_ += stride_;
+    if (--left_ == 0) NextRun();
+  }
   HWY_INLINE void NextRun() {
     row_ = behind_.Take();
     if (row_) left_ = behind_.run[-1].count;

@@ -7,7 +7,7 @@
 #endif
 
 #include "kernels/simd/dots-inl.h"
-#include "kernels/tiles/pack-inl.h"
+#include "kernels/tiles/chunk-inl.h"
 
 #if HWY_TARGET == HWY_AVX3
 HWY_BEFORE_NAMESPACE();
@@ -83,6 +83,18 @@ HWY_INLINE void FoldAll(const PairSums (&folded)[kSums / 2], float* to) {
                                     _mm512_shuffle_f32x4(a, b, _MM_PERM_DBDB))},
              hn::ScalableTag<float>(), to);
 }
+
+/// The weights are rounded to bf16, so they are powers of 2, as in the other kernels of bf16.
+struct RoundedExponential {
+  template <class D>
+  static HWY_INLINE PairSums Of(D d, PairSums x) {
+    return Power<true>(hn::Mul(x, hn::Set(d, 1.44269504f)));
+  }
+};
+template <>
+struct ExponentialFor<DotBf16> : RoundedExponential {};
+template <>
+struct ExponentialFor<WidenedBf16> : RoundedExponential {};
 
 /// The dot products take smaller weights for 0, and 0 · infinity is NaN.
 constexpr float kSmallestWeight = 0x1p-126f;

@@ -51,8 +51,9 @@ HWY_NOINLINE bool AbsorbLanes(float scale, int64_t count, const float* scores, i
     for (int64_t j = first; j < count; j += kLaneRows) {
       FOVEA_UNROLL for (int i = 0; i < 8; i += 2) {
         const float* two = scores + (j + i) * kLaneRows;
-        const auto even = Exp(d, hn::Sub(hn::Mul(hn::Load(d, two), factor), maximum)),
-                   odd = Exp(d, hn::Sub(hn::Mul(hn::Load(d, two + kLaneRows), factor), maximum));
+        const auto even = ExponentialFor<DotBf16>::Of(d, hn::Sub(hn::Mul(hn::Load(d, two), factor), maximum)),
+                   odd = ExponentialFor<DotBf16>::Of(
+                       d, hn::Sub(hn::Mul(hn::Load(d, two + kLaneRows), factor), maximum));
         lanes[first + i] = hn::Add(lanes[first + i], even);
         lanes[first + i + 1] = hn::Add(lanes[first + i + 1], odd);
         smallest = hn::Min(smallest, hn::Min(even, odd));
@@ -109,8 +110,8 @@ HWY_NOINLINE void AddPieceToFew(const Problem<float>& p, const HeadRows<DotBf16>
   const int64_t width = SplitWidth(p);
   ProductsOfPiece(p, keys, piece, first, rows, scratch);
   for (int64_t r = first; r < first + rows; ++r) {
-    const float factor =
-        Absorb(ScaleOf(p), piece.end - piece.begin, scratch.scores + r * scratch.stride, scratch.states[r]);
+    const float factor = Absorb<ExponentialFor<DotBf16>>(
+        ScaleOf(p), piece.end - piece.begin, scratch.scores + r * scratch.stride, scratch.states[r]);
     if (factor != 1.0f) Scale(factor, width, scratch.gathered + r * width);
   }
   AddPieceValues(DotBf16(), values, piece, piece.end, rows, scratch.scores + first * scratch.stride,
@@ -129,7 +130,7 @@ class ManyRows {
     if (p_.score_dim % kPairLanes != 0 || p_.score_dim > kKeptVectors * kPairLanes || count % kLaneRows != 0)
       return false;
     value_rows_.Fill(values_, piece_.begin, piece_.end);
-    if (!value_rows_.All(count)) return false;
+    if (value_rows_.found < count) return false;
     const int64_t next_end = HWY_MIN(rows_end, piece_.end + tile_keys);
     next_keys_.Fill(keys_, piece_.end, next_end);
     next_values_.Fill(values_, piece_.end, next_end);
