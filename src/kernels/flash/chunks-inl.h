@@ -111,27 +111,39 @@ HWY_NOINLINE RowState<T> MergeChunks(const Problem<T>& p, const Partials<T>& par
   return whole;
 }
 
-/// Calls leave(b, h, row, state, values) for every query row, once its chunks are merged. Does nothing if the
-/// keys are one chunk.
+/// Calls leave(b, h, row, state, values) for one query row, once its chunks are merged.
+template <class T, class Leave>
+HWY_INLINE void LeaveMergedRow(const Problem<T>& p, const Partials<T>& partials, int64_t index,
+                               Leave&& leave) {
+  const RowState<T> state = MergeChunks(p, partials, index);
+  leave(index / p.query_len / p.query_heads, index / p.query_len % p.query_heads, index % p.query_len, state,
+        partials.At(index, 0) + 2);
+}
+/// The same with LeaveRow.
+template <class T>
+HWY_INLINE void LeaveMergedRow(const Problem<T>& p, const ForwardOutputs<T>& out, const Partials<T>& partials,
+                               int64_t index) {
+  LeaveMergedRow(p, partials, index,
+                 [&](int64_t b, int64_t h, int64_t row, const RowState<T>& state, const T* values) {
+                   LeaveRow(p, out, b, h, row, state, values);
+                 });
+}
+
+/// LeaveMergedRow for every query row. Does nothing if the keys are one chunk.
 template <class T, class Leave>
 HWY_INLINE void LeaveMergedRows(const Problem<T>& p, const Partials<T>& partials, Executor& executor,
                                 Leave&& leave) {
   if (!partials.data) return;
-  executor.parallel_for(p.batch * p.query_heads * p.query_len, [&](int64_t index, int) {
-    const RowState<T> state = MergeChunks(p, partials, index);
-    leave(index / p.query_len / p.query_heads, index / p.query_len % p.query_heads, index % p.query_len,
-          state, partials.At(index, 0) + 2);
-  });
+  executor.parallel_for(p.batch * p.query_heads * p.query_len,
+                        [&](int64_t index, int) { LeaveMergedRow(p, partials, index, leave); });
 }
-
 /// The same with LeaveRow.
 template <class T>
 HWY_INLINE void LeaveMergedRows(const Problem<T>& p, const ForwardOutputs<T>& out,
                                 const Partials<T>& partials, Executor& executor) {
-  LeaveMergedRows(p, partials, executor,
-                  [&](int64_t b, int64_t h, int64_t row, const RowState<T>& state, const T* values) {
-                    LeaveRow(p, out, b, h, row, state, values);
-                  });
+  if (!partials.data) return;
+  executor.parallel_for(p.batch * p.query_heads * p.query_len,
+                        [&](int64_t index, int) { LeaveMergedRow(p, out, partials, index); });
 }
 
 }  // namespace HWY_NAMESPACE

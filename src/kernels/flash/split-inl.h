@@ -13,6 +13,8 @@
 #define FOVEA_FLASH_SPLIT_INL_H_
 #endif
 
+#include <atomic>
+
 #include "kernels/flash/direct-inl.h"
 #include "kernels/flash/split_loops-inl.h"
 
@@ -339,8 +341,18 @@ template <class T>
 HWY_NOINLINE size_t SplitForwardBytes(const Problem<T>& p, int threads) {
   Carve carve(nullptr);
   carve.Take<T>(PartialElements(p, p.batch * p.kv_heads, GroupRows(p)));
+  carve.Take<int64_t>(p.batch * p.kv_heads);
   for (int t = 0; t < threads; ++t) TakeSplitScratch(p, carve);
   return carve.Used();
+}
+
+/// Writes the rows of one head of keys of an entry, once its chunks are merged.
+template <class T>
+HWY_NOINLINE void LeaveMergedGroup(const Problem<T>& p, const ForwardOutputs<T>& out,
+                                   const Partials<T>& partials, int64_t group) {
+  const int64_t rows = GroupRows(p);
+  for (int64_t index = group * rows; index < (group + 1) * rows; ++index)
+    LeaveMergedRow(p, out, partials, index);
 }
 
 template <class T, class S>
@@ -352,13 +364,25 @@ HWY_NOINLINE void SplitForward(const Problem<T>& p, const ForwardOutputs<T>& out
   const Chunks chunks = ChunksOf(p, units);
   Partials<T> partials{nullptr, chunks.count, PartialWidth(p)};
   if (chunks.count > 1) partials.data = carve.Take<T>(PartialElements(p, units, GroupRows(p)));
+  // Whoever computes the last chunk of a head of keys merges its chunks. Heads that are fewer than the threads
+  // leave the merging of their rows to all of these.
+  auto* left = carve.Take<int64_t>(units);
+  const bool one_thread = executor.thread_count() == 1,
+             merge_at_once = partials.data && units >= executor.thread_count();
+  for (int64_t n = 0; n < units; ++n) left[n] = chunks.count;
   std::byte* scratch = memory + carve.Used();
   TakeSplitScratch(p, one);
-  executor.parallel_for(units * chunks.count, [&](int64_t unit, int worker) {
+  executor.parallel_for(units * chunks.count, [&](int64_t index, int worker) {
     Carve mine(scratch + static_cast<size_t>(worker) * one.Used());
+    // Mostly one of several threads computes all chunks of a head so, and its caches have them for the merging.
+    // One thread goes from chunk to chunk, as rows are fetched ahead.
+    const int64_t unit = one_thread ? index : index % units * chunks.count + index / units,
+                  group = unit / chunks.count;
     SplitUnit(p, out, keys, values, chunks, unit, partials, TakeSplitScratch(p, mine));
+    if (merge_at_once && std::atomic_ref(left[group]).fetch_sub(1, std::memory_order_acq_rel) == 1)
+      LeaveMergedGroup(p, out, partials, group);
   });
-  LeaveMergedRows(p, out, partials, executor);
+  if (!merge_at_once) LeaveMergedRows(p, out, partials, executor);
 }
 
 // Entries of a cache that have keys in common (Together). A unit is a chunk and a head of keys, for all

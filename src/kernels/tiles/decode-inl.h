@@ -47,6 +47,29 @@ HWY_INLINE void LeaveScores(const float* sums, int64_t count, float* scores, int
 /// registers for two keys' sums, folded pairs and the key.
 constexpr int kKeptVectors = 4;
 
+/// The queries of kRows rows in registers. Of two rows each, the first vectors hold the lower half of the
+/// first row and the upper half of the second one, the second vectors the other halves. So a vector of a key
+/// gives half a sum of either row, and the first step of four rows' sums (tiles/dots-inl.h) is one permutation
+/// and one addition for two sums. Scores then reach 90 % of the rate of dot products in the first-level cache,
+/// and 84 % with FoldHalves.
+template <int kRows, int kVectors>
+HWY_INLINE void KeepQueries(const float* queries, int64_t padded, Pairs (&query)[kRows][kVectors]) {
+  const PairTag pairs;
+  FOVEA_UNROLL for (int v = 0; v < kVectors; ++v) {
+    FOVEA_UNROLL for (int r = 0; r < kRows; ++r) query[r][v] =
+        hn::LoadU(pairs, reinterpret_cast<const uint16_t*>(queries + r * padded) + v * kPairLanes);
+    FOVEA_UNROLL for (int r = 0; kRows == 4 && r < kRows; r += 2) {
+      const __m512i a = query[r][v].raw, b = query[r + 1][v].raw;
+      query[r][v] = {_mm512_mask_blend_epi32(0xff00, a, b)};
+      query[r + 1][v] = {_mm512_mask_blend_epi32(0xff00, b, a)};
+    }
+  }
+}
+/// The sums of lanes 8 apart of two rows, whose halves KeepQueries has exchanged.
+HWY_INLINE PairSums FoldExchanged(PairSums a, PairSums b) {
+  return {_mm512_add_ps(a.raw, _mm512_shuffle_f32x4(b.raw, b.raw, _MM_PERM_BADC))};
+}
+
 /// StoredScores for rows of kVectors vectors, the last of which has `last` elements; with kWhole all of them.
 /// All queries stay in registers. This is a function of its own because these loops need most registers of
 /// both kinds.
@@ -56,19 +79,15 @@ HWY_NOINLINE void KeptScores(const float* queries, int64_t padded, const StoredR
   constexpr int kKeys = kSums / kRows, kTwos = kKeys / 2;
   constexpr int kLines = kVectors * kPairLanes * static_cast<int>(sizeof(S)) / 64;
   const hn::ScalableTag<float> d;
-  const PairTag pairs;
   RowsToFetch<S> ahead(keys, RowsAhead<S>((kVectors - 1) * kPairLanes + last), fetch);
   Pairs query[kRows][kVectors];
-  FOVEA_UNROLL for (int r = 0; r < kRows; ++r) {
-    FOVEA_UNROLL for (int v = 0; v < kVectors; ++v) query[r][v] =
-        hn::LoadU(pairs, reinterpret_cast<const uint16_t*>(queries + r * padded) + v * kPairLanes);
-  }
+  KeepQueries(queries, padded, query);
   const S* row = keys.data;
   const int64_t stride = keys.stride;
   for (int64_t j = 0; j < count; j += kKeys) {
     // Behind the last key the last one is read again; those sums are thrown away.
     const int64_t next = j + kKeys <= count ? INT64_MAX : count - j - 1;
-    PairSums folded[kSums / 2];
+    PairSums halves[kSums / 2];
     FOVEA_UNROLL for (int two = 0; two < kTwos; ++two) {
       PairSums sums[kRows][2];
       FOVEA_UNROLL for (int i = 0; i < 2; ++i) {
@@ -78,15 +97,21 @@ HWY_NOINLINE void KeptScores(const float* queries, int64_t padded, const StoredR
           const Pairs key = kWhole || v + 1 < kVectors ? LoadWholePairs(row + v * kPairLanes)
                                                        : LoadPairs(row + v * kPairLanes, last);
           FOVEA_UNROLL for (int r = 0; r < kRows; ++r) AddDots(sums[r][i], query[r][v], key);
+          // GCC would otherwise put products that wait for each other side by side.
           FOVEA_UNROLL for (int r = 0; r < kRows; ++r) asm volatile("" : "+v"(sums[r][i].raw));
         }
         row += 2 * two + i < next ? stride : 0;
+        FOVEA_UNROLL for (int r = 0; kRows == 4 && r < kRows; r += 2) halves[2 * r + 2 * two + i] =
+            FoldExchanged(sums[r][i], sums[r + 1][i]);
       }
-      FOVEA_UNROLL for (int r = 0; r < kRows; ++r) folded[r * kTwos + two] =
+      FOVEA_UNROLL for (int r = 0; kRows < 4 && r < kRows; ++r) halves[r * kTwos + two] =
           FoldHalves(sums[r][0], sums[r][1]);
     }
     alignas(64) float all[kSums];
-    FoldAll(folded, all);
+    if constexpr (kRows == 4)
+      hn::Store(FoldEightHalves(halves), d, all);
+    else
+      FoldAll(halves, all);
     LeaveScores<kRows>(all, count - j, scores + j, score_stride);
   }
 }
@@ -349,13 +374,19 @@ struct RoundedWeights {
     const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
     auto smallest = hn::Set(d, 1.0f);
     FOVEA_UNROLL for (int r = 0; r < kRows; ++r) {
-      for (int64_t j = 0; j < count; j += lanes) {
-        const auto some = hn::LoadU(d, weights + r * weight_stride + j);
-        StoreRounded(some, reinterpret_cast<uint16_t*>(twos[r] + j / 2));
-        const auto there = hn::FirstN(d, static_cast<size_t>(count - j));
-        // A NaN does not count as 0: Min returns its second argument then.
-        smallest = hn::Min(hn::IfThenElse(there, some, smallest), smallest);
+      const float* from = weights + r * weight_stride;
+      auto* to = reinterpret_cast<uint16_t*>(twos[r]);
+      int64_t j = 0;
+      // A NaN does not count as 0: Min returns its second argument then.
+      for (; j + lanes <= count; j += lanes) {
+        const auto some = hn::LoadU(d, from + j);
+        StoreRounded(some, to + j);
+        smallest = hn::Min(some, smallest);
       }
+      if (j == count) continue;
+      const auto some = hn::LoadU(d, from + j);
+      StoreRounded(some, to + j);
+      smallest = hn::Min(hn::IfThenElse(hn::FirstN(d, static_cast<size_t>(count - j)), some, smallest), smallest);
     }
     every = hn::AllFalse(d, hn::Lt(smallest, hn::Set(d, kSmallestWeight)));
   }

@@ -42,7 +42,7 @@ HWY_INLINE void AddSums(const PairSums (&from)[kKeys], PairSums (&to)[kKeys]) {
   FOVEA_UNROLL for (int k = 0; k < kKeys; ++k) to[k] = hn::Add(to[k], from[k]);
 }
 
-/// For kKeys keys, what lane kLane of a vector sums in KeptScores plus what lane kLane + 2 sums. There are
+/// For kKeys keys, what lane kLane of a vector sums in KeptScores plus what lane kLane + 8 sums. There are
 /// eight chains of products, since a Zen 4 starts one product a cycle and waits six for the sum.
 template <int kLane, int kVectors, int kKeys>
 HWY_INLINE void TwoLanes(const float* queries, const uint32_t* const (&keys)[kKeys], PairSums (&to)[kKeys]) {
@@ -57,28 +57,28 @@ HWY_INLINE void TwoLanes(const float* queries, const uint32_t* const (&keys)[kKe
       return hn::LoadU(d16, reinterpret_cast<const uint16_t*>(queries + p / kVectors * kPadded + kPadded / 2 +
                                                               p % kVectors * kLaneRows));
     };
-    const Pairs first = query(pair), second = query(pair + 2);
+    const Pairs first = query(pair), second = query(pair + 8);
     FOVEA_UNROLL for (int k = 0; k < kKeys; ++k) AddBroadcastDots(to[k], first, keys[k] + pair);
-    FOVEA_UNROLL for (int k = 0; k < kKeys; ++k) AddBroadcastDots(more[k], second, keys[k] + pair + 2);
+    FOVEA_UNROLL for (int k = 0; k < kKeys; ++k) AddBroadcastDots(more[k], second, keys[k] + pair + 8);
   }
   AddSums(more, to);
 }
-/// FoldHalves, and the sum of what it leaves.
+/// The same with lanes kLane + 2 and kLane + 10.
 template <int kLane, int kVectors, int kKeys>
 HWY_INLINE void FourLanes(const float* queries, const uint32_t* const (&keys)[kKeys], PairSums (&to)[kKeys]) {
   PairSums odd[kKeys];
   TwoLanes<kLane, kVectors>(queries, keys, to);
-  TwoLanes<kLane + 1, kVectors>(queries, keys, odd);
+  TwoLanes<kLane + 2, kVectors>(queries, keys, odd);
   AddSums(odd, to);
 }
 template <int kVectors, int kKeys>
 HWY_INLINE void AllLanes(const float* queries, const uint32_t* const (&keys)[kKeys], PairSums (&to)[kKeys]) {
   PairSums odd[kKeys], more[kKeys];
   FourLanes<0, kVectors>(queries, keys, to);
-  FourLanes<8, kVectors>(queries, keys, more);
+  FourLanes<1, kVectors>(queries, keys, more);
   AddSums(more, to);
   FourLanes<4, kVectors>(queries, keys, odd);
-  FourLanes<12, kVectors>(queries, keys, more);
+  FourLanes<5, kVectors>(queries, keys, more);
   AddSums(more, odd);
   AddSums(odd, to);
 }
