@@ -109,11 +109,12 @@ HWY_INLINE void ProductsOfPiece(const Problem<T>& p, const HeadRows<S>& keys, co
       });
 }
 
-/// Adds one piece to rows [first, first + rows), which all see it whole, if there is a faster way for so many
-/// (tiles/many_rows-inl.h). Returns false if there is none. Keys may be fetched up to `rows_end`.
+/// Adds one piece to rows [first, first + rows), which all see it whole, if there is a faster way than that
+/// of SplitBlock (tiles/many_rows-inl.h). Returns false if there is none. Keys may be fetched up to
+/// `rows_end`.
 template <class T, class S>
-HWY_INLINE bool AddPieceToMany(S, const Problem<T>&, const HeadRows<S>&, const HeadRows<S>&, const Piece&,
-                               int64_t, int64_t, int64_t, int64_t, const SplitScratch<T>&) {
+HWY_INLINE bool AddWholePiece(S, const Problem<T>&, const HeadRows<S>&, const HeadRows<S>&, const Piece&,
+                              int64_t, int64_t, int64_t, int64_t, const SplitScratch<T>&) {
   return false;
 }
 /// Called once the queries of all rows are loaded, in memory for a multiple of 16 rows.
@@ -157,17 +158,6 @@ HWY_INLINE void PieceScores(const SplitMember<T, S>& m, int64_t heads, int64_t f
 template <class S>
 struct ExponentialFor : FullExponential {};
 
-/// The rows that NormalizeSome may take at a time.
-constexpr int kMostNormalized = 4;
-/// Normalize for the first of `rows` rows, whose scores lie `stride` apart, or for some more where that is
-/// faster (tiles/decode-inl.h). Returns how many, and leaves the factor of each.
-template <class T, class S>
-HWY_INLINE int NormalizeSome(S, const Problem<T>& p, T scale, int64_t n, int64_t, T* scores, int64_t,
-                             RowState<T>* states, T* factors) {
-  *factors = Normalize<ExponentialFor<S>>(p, scale, n, scores, *states);
-  return 1;
-}
-
 /// Turns the scores of one piece into weights, for the rows of `heads` heads.
 template <class T, class S>
 HWY_INLINE void PieceWeights(const SplitMember<T, S>& m, int64_t heads, int64_t first, const Piece& piece,
@@ -175,23 +165,17 @@ HWY_INLINE void PieceWeights(const SplitMember<T, S>& m, int64_t heads, int64_t 
   const Problem<T>& p = *m.problem;
   const int64_t count = piece.end - piece.begin, width = SplitWidth(p);
   const T scale = ScaleOf(p);
-  const int64_t rows = heads * m.at.rows;
-  T factors[kMostNormalized];
-  for (int64_t begin = 0, some; begin < rows; begin += some) {
-    some =
-        NormalizeSome(S(), p, scale, count, rows - begin, scratch.scores + (first + begin) * scratch.stride,
-                      scratch.stride, scratch.states + first + begin, factors);
-    for (int64_t r = begin; r < begin + some; ++r) {
-      const T factor = factors[r - begin];
-      if (factor != T{1}) Scale(factor, width, scratch.gathered + (first + r) * width);
+  for (int64_t r = 0; r < heads * m.at.rows; ++r) {
+    T* scores = scratch.scores + (first + r) * scratch.stride;
+    const T factor = Normalize<ExponentialFor<S>>(p, scale, count, scores, scratch.states[first + r]);
+    if (factor != T{1}) Scale(factor, width, scratch.gathered + (first + r) * width);
+    if (p.dropout_rate > 0) {
+      dropout_factors<T>(p.dropout_rate, p.dropout_seed,
+                         {EntryOf(p, m.at.b), m.at.h + r / m.at.rows,
+                          PositionOf(p, m.at.b, m.at.row + r % m.at.rows), piece.begin},
+                         count, scratch.keep);
+      MultiplyInto(scratch.keep, count, scores);
     }
-  }
-  for (int64_t r = 0; p.dropout_rate > 0 && r < rows; ++r) {
-    dropout_factors<T>(p.dropout_rate, p.dropout_seed,
-                       {EntryOf(p, m.at.b), m.at.h + r / m.at.rows,
-                        PositionOf(p, m.at.b, m.at.row + r % m.at.rows), piece.begin},
-                       count, scratch.keep);
-    MultiplyInto(scratch.keep, count, scratch.scores + (first + r) * scratch.stride);
   }
 }
 
@@ -237,8 +221,8 @@ HWY_NOINLINE void SplitBlock(const SplitMember<T, S>* members, int64_t count, in
     Piece piece;
     piece.begin = key_begin + t * kTileKeys;
     piece.end = HWY_MIN(piece.begin + kTileKeys, shared_end);
-    if (AddPieceToMany(S(), p, members[0].keys, members[0].values, piece, key_begin, shared_end, 0, all,
-                       scratch))
+    if (AddWholePiece(S(), p, members[0].keys, members[0].values, piece, key_begin, shared_end, 0, all,
+                      scratch))
       continue;
     ProductsOfPiece(p, members[0].keys, piece, 0, all, scratch);
     int64_t first = 0;
@@ -267,8 +251,8 @@ HWY_NOINLINE void SplitBlock(const SplitMember<T, S>* members, int64_t count, in
       const BlockSchedule& schedule = ScheduleOf(*members[m].problem, members[m].at, own_begin, ends[m]);
       for (int64_t n = 0; n < schedule.piece_count(); ++n) {
         const Piece& piece = schedule.pieces()[n];
-        if (piece.full && AddPieceToMany(S(), *members[m].problem, members[m].keys, members[m].values, piece,
-                                         own_begin, ends[m], first, rows, scratch))
+        if (piece.full && AddWholePiece(S(), *members[m].problem, members[m].keys, members[m].values, piece,
+                                        own_begin, ends[m], first, rows, scratch))
           continue;
         PieceScores(members[m], heads, first, schedule, piece, scratch);
         PieceWeights(members[m], heads, first, piece, scratch);
@@ -364,8 +348,8 @@ HWY_NOINLINE void SplitForward(const Problem<T>& p, const ForwardOutputs<T>& out
   const Chunks chunks = ChunksOf(p, units);
   Partials<T> partials{nullptr, chunks.count, PartialWidth(p)};
   if (chunks.count > 1) partials.data = carve.Take<T>(PartialElements(p, units, GroupRows(p)));
-  // Whoever computes the last chunk of a head of keys merges its chunks. Heads that are fewer than the threads
-  // leave the merging of their rows to all of these.
+  // Whoever computes the last chunk of a head of keys merges its chunks. Heads that are fewer than the
+  // threads leave the merging of their rows to all of these.
   auto* left = carve.Take<int64_t>(units);
   const bool one_thread = executor.thread_count() == 1,
              merge_at_once = partials.data && units >= executor.thread_count();
@@ -374,8 +358,8 @@ HWY_NOINLINE void SplitForward(const Problem<T>& p, const ForwardOutputs<T>& out
   TakeSplitScratch(p, one);
   executor.parallel_for(units * chunks.count, [&](int64_t index, int worker) {
     Carve mine(scratch + static_cast<size_t>(worker) * one.Used());
-    // Mostly one of several threads computes all chunks of a head so, and its caches have them for the merging.
-    // One thread goes from chunk to chunk, as rows are fetched ahead.
+    // Mostly one of several threads computes all chunks of a head so, and its caches have them for the
+    // merging. One thread goes from chunk to chunk, as rows are fetched ahead.
     const int64_t unit = one_thread ? index : index % units * chunks.count + index / units,
                   group = unit / chunks.count;
     SplitUnit(p, out, keys, values, chunks, unit, partials, TakeSplitScratch(p, mine));

@@ -61,9 +61,9 @@ HWY_INLINE Pairs LoadWholePairs(const WidenedBf16* from) {
 // The sum of a vector's lanes: first those 8 apart, then those 2 apart, 1 apart and 4 apart. That order lets
 // four rows share the first step (KeptScores).
 
-/// The sums of lanes 8 apart: those of `a` in the lower half, those of `b` in the upper one. A blend takes the
-/// place of one of two permutations. A Zen 4 starts one permutation a cycle while its two multipliers are busy
-/// with dot products. 512 keys of 32/8 heads of 128 take 76 µs, not 80.
+/// The sums of lanes 8 apart: those of `a` in the lower half, those of `b` in the upper one. A blend takes
+/// the place of one of two permutations. A Zen 4 starts one permutation a cycle while its two multipliers are
+/// busy with dot products. 512 keys of 32/8 heads of 128 take 76 µs, not 80.
 HWY_INLINE PairSums FoldHalves(PairSums a, PairSums b) {
   return {_mm512_add_ps(_mm512_mask_blend_ps(0xff00, a.raw, b.raw),
                         _mm512_shuffle_f32x4(a.raw, b.raw, _MM_PERM_BADC))};
@@ -73,8 +73,8 @@ HWY_INLINE PairSums FoldPairs(PairSums a, PairSums b) {
   return {_mm512_add_ps(_mm512_mask_blend_ps(0xcccc, a.raw, b.raw),
                         _mm512_shuffle_ps(a.raw, b.raw, _MM_PERM_BADC))};
 }
-/// The last three steps for eight vectors, whose halves hold two sums each. Lane m of 128 bits 2i + h gets the
-/// sum of half h of halves[4i + m].
+/// The last three steps for eight vectors, whose halves hold two sums each. Lane m of 128 bits 2i + h gets
+/// the sum of half h of halves[4i + m].
 HWY_INLINE PairSums FoldEightHalves(const PairSums (&halves)[kSums / 2]) {
   PairSums four[4], two[2];
   FOVEA_UNROLL for (int i = 0; i < 4; ++i) four[i] = FoldPairs(halves[2 * i], halves[2 * i + 1]);
@@ -83,8 +83,8 @@ HWY_INLINE PairSums FoldEightHalves(const PairSums (&halves)[kSums / 2]) {
     two[i] = {_mm512_add_ps(_mm512_shuffle_ps(a, b, _MM_PERM_CACA), _mm512_shuffle_ps(a, b, _MM_PERM_DBDB))};
   }
   const auto a = two[0].raw, b = two[1].raw;
-  return {_mm512_add_ps(_mm512_shuffle_f32x4(a, b, _MM_PERM_CACA),
-                        _mm512_shuffle_f32x4(a, b, _MM_PERM_DBDB))};
+  return {
+      _mm512_add_ps(_mm512_shuffle_f32x4(a, b, _MM_PERM_CACA), _mm512_shuffle_f32x4(a, b, _MM_PERM_DBDB))};
 }
 /// to[i] = the sum of the lanes of sums[i], where halves[i] = FoldHalves(sums[2i], sums[2i + 1]).
 HWY_INLINE void FoldAll(const PairSums (&halves)[kSums / 2], float* to) {

@@ -8,7 +8,7 @@
 #define FOVEA_TILES_MANY_ROWS_INL_H_
 #endif
 
-#include "kernels/tiles/decode-inl.h"
+#include "kernels/tiles/few_rows-inl.h"
 #include "kernels/tiles/values-inl.h"
 
 #if HWY_TARGET == HWY_AVX3
@@ -103,21 +103,6 @@ HWY_INLINE void LaneScoresOfPiece(const float* queries, const HeadRows<DotBf16>&
                     });
 }
 
-/// One piece for few rows.
-HWY_NOINLINE void AddPieceToFew(const Problem<float>& p, const HeadRows<DotBf16>& keys,
-                                const HeadRows<DotBf16>& values, const Piece& piece, int64_t first,
-                                int64_t rows, const SplitScratch<float>& scratch) {
-  const int64_t width = SplitWidth(p);
-  ProductsOfPiece(p, keys, piece, first, rows, scratch);
-  for (int64_t r = first; r < first + rows; ++r) {
-    const float factor = Absorb<ExponentialFor<DotBf16>>(
-        ScaleOf(p), piece.end - piece.begin, scratch.scores + r * scratch.stride, scratch.states[r]);
-    if (factor != 1.0f) Scale(factor, width, scratch.gathered + r * width);
-  }
-  AddPieceValues(DotBf16(), values, piece, piece.end, rows, scratch.scores + first * scratch.stride,
-                 scratch.stride, p.value_dim, scratch.gathered + first * width, width);
-}
-
 class ManyRows {
  public:
   ManyRows(const Problem<float>& p, const HeadRows<DotBf16>& keys, const HeadRows<DotBf16>& values,
@@ -194,18 +179,23 @@ class ManyRows {
   alignas(64) Panel panel_;
 };
 
-HWY_NOINLINE bool AddPieceToMany(DotBf16, const Problem<float>& p, const HeadRows<DotBf16>& keys,
-                                 const HeadRows<DotBf16>& values, const Piece& piece, int64_t rows_begin,
-                                 int64_t rows_end, int64_t first, int64_t rows,
-                                 const SplitScratch<float>& scratch) {
-  if (rows < kLeastLaneRows || first % kLaneRows != 0) return false;
-  ManyRows many(p, keys, values, piece, scratch);
-  if (!many.Fill(rows_begin, rows_end)) return false;
-  for (int64_t r = 0; r < rows; r += kMostLaneRows) many.Add(first + r, HWY_MIN(rows - r, kMostLaneRows));
+/// Adds one piece to rows that all see it whole.
+HWY_NOINLINE bool AddWholePiece(DotBf16, const Problem<float>& p, const HeadRows<DotBf16>& keys,
+                                const HeadRows<DotBf16>& values, const Piece& piece, int64_t rows_begin,
+                                int64_t rows_end, int64_t first, int64_t rows,
+                                const SplitScratch<float>& scratch) {
+  if (rows >= kLeastLaneRows && first % kLaneRows == 0) {
+    ManyRows many(p, keys, values, piece, scratch);
+    if (many.Fill(rows_begin, rows_end)) {
+      for (int64_t r = 0; r < rows; r += kMostLaneRows) many.Add(first + r, HWY_MIN(rows - r, kMostLaneRows));
+      return true;
+    }
+  }
+  AddPieceToFew(p, keys, values, piece, first, rows, scratch);
   return true;
 }
 
-/// Writes the queries of all rows as AddPieceToMany reads them too.
+/// Writes the queries of all rows as AddWholePiece reads them too.
 HWY_INLINE void LoadedQueries(DotBf16, int64_t rows, int64_t padded, float* queries) {
   if (padded > kKeptVectors * kPairLanes) return;
   for (int64_t r = 0; r + kLeastLaneRows <= rows; r += kLaneRows) {

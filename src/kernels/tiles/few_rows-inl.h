@@ -1,0 +1,407 @@
+// The values of `decode` for few rows, and one piece of it from its scores to the gathered values. Where few
+// rows share a key they go four at a time, so that each value is loaded once for four of them.
+#if defined(FOVEA_TILES_FEW_ROWS_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef FOVEA_TILES_FEW_ROWS_INL_H_
+#undef FOVEA_TILES_FEW_ROWS_INL_H_
+#else
+#define FOVEA_TILES_FEW_ROWS_INL_H_
+#endif
+
+#include "kernels/tiles/decode-inl.h"
+
+#if HWY_TARGET == HWY_AVX3
+HWY_BEFORE_NAMESPACE();
+namespace fovea::kernels {
+namespace HWY_NAMESPACE {
+
+#define FOVEA_UNROLL _Pragma("GCC unroll 16")
+
+/// The rows of one piece, each where it lies. Null: the cache has no such row.
+template <class S>
+struct PieceRows {
+  const S* rows[tile_keys];
+  StoredRows<S> first = {nullptr, 0};  ///< the first rows that are there
+  int64_t found = 0;
+
+  HWY_INLINE void Fill(const HeadRows<S>& values, int64_t begin, int64_t end) {
+    first = {nullptr, 0};
+    found = 0;
+    for (int64_t k = 0; values.cached.rows && k < end - begin; ++k) rows[k] = nullptr;
+    values.ForStretches(begin, end, [&](int64_t from, int64_t to, const StoredRows<S>& stretch) HWY_ATTR {
+      if (found == 0) first = stretch;
+      found += to - from;
+      Addresses(stretch, to - from, rows + (from - begin));
+    });
+  }
+
+ private:
+  /// By vectors: a loop over the rows took 2 % of a call.
+  static HWY_INLINE void Addresses(const StoredRows<S>& stretch, int64_t count, const S** to) {
+    const hn::ScalableTag<uint64_t> d;
+    const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+    const auto stride = static_cast<uint64_t>(stretch.stride) * sizeof(S);
+    auto address = hn::Add(hn::Set(d, reinterpret_cast<uint64_t>(stretch.data)),
+                           hn::Mul(hn::Iota(d, 0), hn::Set(d, stride)));
+    for (int64_t k = 0; k < count; k += lanes) {
+      hn::BlendedStore(address, hn::FirstN(d, static_cast<size_t>(count - k)), d,
+                       reinterpret_cast<uint64_t*>(to + k));
+      address = hn::Add(address, hn::Set(d, stride * static_cast<uint64_t>(lanes)));
+    }
+  }
+};
+
+/// Rows that are fetched bit by bit beside products, so that no product waits for them.
+template <class S>
+struct RowsInTurn {
+  const PieceRows<S>* rows = nullptr;
+  int64_t end = 0, dim = 0, next = 0;
+  HWY_INLINE void Fetch(int64_t count) {
+    for (const int64_t to = HWY_MIN(next + count, end); next < to; ++next) {
+      if (rows->rows[next]) FetchRow(rows->rows[next], dim);
+    }
+  }
+};
+
+/// Values are added eight at a time, two in each pair, and the eights begin where pieces do. So the products
+/// of a row depend on its own weights alone, whatever pages the values lie in and whichever rows are beside
+/// it.
+constexpr int kTwos = 4, kEight = 2 * kTwos;
+
+/// The n elements of a value from element i on, n at most kPairLanes, with zeros behind them. With kSome
+/// `value` may be null, and all are zeros then. With kWhole n is kPairLanes. This is a function because GCC
+/// 12 inlines a lambda only after it has unrolled the loops of AddVector. These then keep their sums in
+/// memory, and one query of 4,096 keys took 1.6 times as long.
+template <bool kSome, bool kWhole, Dots S>
+HWY_INLINE Pairs LoadSome(const S* value, int64_t i, int64_t n) {
+  if (kSome && !value) return hn::Zero(PairTag());
+  return kWhole ? LoadWholePairs(value + i) : LoadPairs(value + i, n);
+}
+
+/// Adds n elements of eight values, from element i on, to those of kRows gathered rows.
+template <int kRows, bool kSome, bool kWhole, Dots S>
+HWY_INLINE void AddVector(const Pairs (&factor)[kRows][kTwos], const S* const* values, int64_t i, int64_t n,
+                          float* gathered, int64_t padded) {
+  const hn::ScalableTag<float> d;
+  const PairTag pairs;
+  PairSums low[kRows], high[kRows];
+  FOVEA_UNROLL for (int r = 0; r < kRows; ++r) {
+    low[r] = hn::LoadU(d, gathered + r * padded + i);
+    high[r] = hn::LoadU(d, gathered + r * padded + i + 16);
+  }
+  FOVEA_UNROLL for (int k = 0; k < kTwos; ++k) {
+    const Pairs a = LoadSome<kSome, kWhole>(values[2 * k], i, n),
+                b = LoadSome<kSome, kWhole>(values[2 * k + 1], i, n);
+    const Pairs lower = hn::InterleaveLower(pairs, a, b), upper = hn::InterleaveUpper(pairs, a, b);
+    FOVEA_UNROLL for (int r = 0; r < kRows; ++r) {
+      AddDots(low[r], factor[r][k], lower);
+      AddDots(high[r], factor[r][k], upper);
+    }
+  }
+  FOVEA_UNROLL for (int r = 0; r < kRows; ++r) {
+    hn::StoreU(low[r], d, gathered + r * padded + i);
+    hn::StoreU(high[r], d, gathered + r * padded + i + 16);
+  }
+}
+
+/// gathered[r] += Σ weights · values for kRows rows, whose eight weights are pairs in `twos`. Each 32
+/// gathered elements are in the order that interleaving leaves; Unravel restores theirs. With kSome values
+/// may be null, and are 0 then.
+template <int kRows, bool kSome, Dots S>
+HWY_INLINE void AddEight(const uint32_t (*twos)[kTwos], const S* const* values, int64_t dim, float* gathered,
+                         int64_t padded) {
+  const PairTag pairs;
+  const hn::RepartitionToWide<PairTag> du;
+  Pairs factor[kRows][kTwos];
+  FOVEA_UNROLL for (int r = 0; r < kRows; ++r) {
+    FOVEA_UNROLL for (int k = 0; k < kTwos; ++k) factor[r][k] = hn::BitCast(pairs, hn::Set(du, twos[r][k]));
+  }
+  int64_t i = 0;
+  for (; i + kPairLanes <= dim; i += kPairLanes)
+    AddVector<kRows, kSome, true>(factor, values, i, kPairLanes, gathered, padded);
+  if (i < dim) AddVector<kRows, kSome, false>(factor, values, i, dim - i, gathered, padded);
+}
+
+/// AddEight for one row with weights of 0. Values with such a weight count as 0: they may be NaN, or missing
+/// from the cache. Rounding has made weights below the normal numbers 0, since the dot products take them for
+/// it.
+template <Dots S>
+HWY_NOINLINE void AddSomeOfEight(const uint32_t* weights, int64_t count, const S* const* values, int64_t dim,
+                                 float* gathered) {
+  uint16_t rounded[kEight];
+  hwy::CopyBytes<sizeof(rounded)>(weights, rounded);
+  const S* seen[kEight];
+  bool any = false;
+  for (int64_t k = 0; k < kEight; ++k) {
+    const bool counts = k < count && rounded[k] != 0 && values[k];
+    seen[k] = counts ? values[k] : nullptr;
+    if (!counts) rounded[k] = 0;
+    any = any || counts;
+  }
+  if (!any) return;
+  uint32_t twos[1][kTwos];
+  hwy::CopyBytes<sizeof(rounded)>(rounded, twos);
+  AddEight<1, true>(twos, seen, dim, gathered, 0);
+}
+
+/// The weights of a piece for kRows rows, rounded, in pairs.
+template <int kRows>
+struct RoundedWeights {
+  alignas(64) uint32_t twos[kRows][tile_keys / 2];
+  bool every;  ///< no weight of a row counts as 0
+
+  HWY_INLINE uint16_t* Row(int r) { return reinterpret_cast<uint16_t*>(twos[r]); }
+  /// `smallest` holds the smallest weights of all rows.
+  HWY_INLINE void SetEvery(PairSums smallest) {
+    const hn::ScalableTag<float> d;
+    every = hn::AllFalse(d, hn::Lt(smallest, hn::Set(d, kSmallestWeight)));
+  }
+  /// Rounds `count` weights of each row, with zeros behind them up to a whole vector.
+  HWY_INLINE void Round(const float* weights, int64_t weight_stride, int64_t count) {
+    const hn::ScalableTag<float> d;
+    auto smallest = hn::Set(d, 1.0f);
+    FOVEA_UNROLL for (int r = 0; r < kRows; ++r) {
+      for (int64_t j = 0; j < count; j += 16) {
+        const auto some = hn::LoadU(d, weights + r * weight_stride + j);
+        StoreRounded(some, Row(r) + j);
+        // A NaN does not count as 0: Min returns its second argument then.
+        smallest = hn::Min(some, smallest);
+      }
+    }
+    SetEvery(smallest);
+  }
+};
+
+/// The sum, or the maximum, of the lanes of four vectors, in the order of hn::SumOfLanes.
+template <class F>
+HWY_INLINE void FoldFour(const PairSums (&from)[4], F&& of_two, float (&to)[4]) {
+  const auto halves = [&](PairSums a, PairSums b) HWY_ATTR {
+    return of_two(PairSums{_mm512_mask_blend_ps(0xff00, a.raw, b.raw)},
+                  PairSums{_mm512_shuffle_f32x4(a.raw, b.raw, _MM_PERM_BADC)});
+  };
+  const PairSums a = halves(from[0], from[1]), b = halves(from[2], from[3]);
+  PairSums all = of_two(PairSums{_mm512_shuffle_f32x4(a.raw, b.raw, _MM_PERM_CACA)},
+                        PairSums{_mm512_shuffle_f32x4(a.raw, b.raw, _MM_PERM_DBDB)});
+  all = of_two(all, PairSums{_mm512_permute_ps(all.raw, _MM_PERM_BADC)});
+  all = of_two(all, PairSums{_mm512_permute_ps(all.raw, _MM_PERM_CDAB)});
+  alignas(64) float lanes[16];
+  hn::Store(all, hn::ScalableTag<float>(), lanes);
+  FOVEA_UNROLL for (int r = 0; r < 4; ++r) to[r] = lanes[4 * r];
+}
+
+/// Absorb for four rows and `count` scores, a multiple of 16, whose weights are only rounded. Row by row, the
+/// sums over lanes would wait for each other. Returns false, and changes nothing, if a row has seen no key.
+HWY_NOINLINE bool AbsorbFour(float scale, int64_t count, const float* scores, int64_t stride,
+                             RowState<float>* states, float* factors, RoundedWeights<4>& weights) {
+  const hn::ScalableTag<float> d;
+  PairSums lanes[4];
+  FOVEA_UNROLL for (int r = 0; r < 4; ++r) lanes[r] = hn::LoadU(d, scores + r * stride);
+  for (int64_t j = 16; j < count; j += 16) {
+    FOVEA_UNROLL for (int r = 0; r < 4; ++r) lanes[r] =
+        hn::Max(lanes[r], hn::LoadU(d, scores + r * stride + j));
+  }
+  float maxima[4], sums[4];
+  FoldFour(
+      lanes, [](PairSums a, PairSums b) HWY_ATTR { return hn::Max(a, b); }, maxima);
+  for (int r = 0; r < 4; ++r) {
+    const float best = maxima[r] * scale;
+    maxima[r] = best > states[r].maximum ? best : states[r].maximum;
+    if (maxima[r] == kHidden<float>) return false;
+  }
+  const auto factor = hn::Set(d, scale);
+  PairSums shifts[4];
+  FOVEA_UNROLL for (int r = 0; r < 4; ++r) {
+    shifts[r] = hn::Set(d, maxima[r]);
+    lanes[r] = hn::Zero(d);
+  }
+  auto smallest = hn::Set(d, 1.0f);
+  for (int64_t j = 0; j < count; j += 16) {
+    FOVEA_UNROLL for (int r = 0; r < 4; ++r) {
+      const auto e = RoundedExponential::Of(
+          d, hn::Sub(hn::Mul(hn::LoadU(d, scores + r * stride + j), factor), shifts[r]));
+      StoreRounded(e, weights.Row(r) + j);
+      lanes[r] = hn::Add(lanes[r], e);
+      smallest = hn::Min(e, smallest);
+    }
+  }
+  weights.SetEvery(smallest);
+  FoldFour(
+      lanes, [](PairSums a, PairSums b) HWY_ATTR { return hn::Add(a, b); }, sums);
+  for (int r = 0; r < 4; ++r) {
+    RowState<float>& state = states[r];
+    const bool same = state.maximum == maxima[r] || state.maximum == kHidden<float>;
+    factors[r] = same ? 1.0f : static_cast<float>(std::exp(state.maximum - maxima[r]));
+    state = {maxima[r], state.sum * factors[r] + sums[r]};
+  }
+  return true;
+}
+
+/// Adds kVectors vectors of the values of `pairs` pairs of keys, from element i on, to those of kRows
+/// gathered rows. The last vector has `last` elements. The sums stay in registers over the whole piece: with
+/// sums that were loaded and stored for each sixteen values, values reached 76 % of the rate of dot products
+/// in the first-level cache, and 98 % so. Fetches `fetched` rows of those ahead behind every pair. Without
+/// kScattered the addresses of the values are computed.
+template <int kRows, int kVectors, bool kWhole, bool kScattered, Dots S>
+HWY_NOINLINE void AddPieceColumns(const uint32_t (*twos)[tile_keys / 2], const PieceRows<S>& values,
+                                  int64_t pairs, int64_t i, int64_t last, RowsToFetch<S>& ahead,
+                                  int64_t fetched, int64_t dim, float* gathered, int64_t padded) {
+  const hn::ScalableTag<float> d;
+  const PairTag d16;
+  PairSums sums[kRows][2 * kVectors];
+  FOVEA_UNROLL for (int r = 0; r < kRows; ++r) {
+    FOVEA_UNROLL for (int v = 0; v < 2 * kVectors; ++v) sums[r][v] =
+        hn::LoadU(d, gathered + r * padded + i + 16 * v);
+  }
+  RowsToFetch<S> next = ahead;
+  const int64_t lines = (dim * static_cast<int64_t>(sizeof(S)) + 63) / 64;
+  const S* row = values.first.data + i;
+  const S* const* rows = values.rows;
+  const uint32_t* weights = twos[0];
+  for (const uint32_t* end = weights + pairs; weights < end; ++weights) {
+    if (fetched == 1 && lines == 4)
+      next.template NextLines<4>();
+    else
+      for (int64_t n = 0; n < fetched; ++n) next.Next(dim);
+    const S *even = kScattered ? rows[0] + i : row,
+            *odd = kScattered ? rows[1] + i : row + values.first.stride;
+    rows += 2;
+    row = odd + values.first.stride;
+    Pairs value[2 * kVectors];
+    FOVEA_UNROLL for (int v = 0; v < kVectors; ++v) {
+      const Pairs a = kWhole ? LoadWholePairs(even + v * kPairLanes) : LoadPairs(even + v * kPairLanes, last),
+                  b = kWhole ? LoadWholePairs(odd + v * kPairLanes) : LoadPairs(odd + v * kPairLanes, last);
+      value[2 * v] = hn::InterleaveLower(d16, a, b);
+      value[2 * v + 1] = hn::InterleaveUpper(d16, a, b);
+    }
+    FOVEA_UNROLL for (int r = 0; r < kRows; ++r) {
+      const Pairs weight{_mm512_set1_epi32(static_cast<int>(weights[r * (tile_keys / 2)]))};
+      FOVEA_UNROLL for (int v = 0; v < 2 * kVectors; ++v) AddDots(sums[r][v], weight, value[v]);
+    }
+  }
+  ahead = next;
+  FOVEA_UNROLL for (int r = 0; r < kRows; ++r) {
+    FOVEA_UNROLL for (int v = 0; v < 2 * kVectors; ++v)
+        hn::StoreU(sums[r][v], d, gathered + r * padded + i + 16 * v);
+  }
+}
+
+/// Adds eights of values, from the one of key `begin` on, to kRows rows, some of which have a weight that
+/// counts as 0, or lack a value.
+template <int kRows, Dots S>
+HWY_NOINLINE void AddEights(const RoundedWeights<kRows>& weights, const PieceRows<S>& values, int64_t begin,
+                            int64_t count, int64_t dim, float* gathered, int64_t padded) {
+  const hn::CappedTag<uint16_t, kEight> d;
+  for (int64_t j = begin; j < count; j += kEight) {
+    const S* const* rows = values.rows + j;
+    bool there = j + kEight <= count;
+    for (int k = 0; there && k < kEight; ++k) there = rows[k] != nullptr;
+    for (int r = 0; r < kRows; ++r) {
+      const uint32_t* from = weights.twos[r] + j / 2;
+      float* to = gathered + r * padded;
+      const auto eight = hn::LoadU(d, reinterpret_cast<const uint16_t*>(from));
+      if (there && hn::AllFalse(d, hn::Eq(eight, hn::Zero(d)))) {
+        uint32_t twos[1][kTwos];
+        hwy::CopyBytes<sizeof(twos)>(from, twos);
+        AddEight<1, false>(twos, rows, dim, to, padded);
+      } else {
+        AddSomeOfEight(from, HWY_MIN(count - j, int64_t{kEight}), rows, dim, to);
+      }
+    }
+  }
+}
+
+/// gathered[r] += Σ_j weight j · value j for kRows rows and the `count` values of a piece. With `fetch` as
+/// many rows are fetched that lie a piece ahead, evenly over the products.
+template <int kRows, Dots S>
+HWY_INLINE void AddPieceRows(const RoundedWeights<kRows>& weights, const PieceRows<S>& values, int64_t dim,
+                             int64_t count, bool fetch, float* gathered, int64_t padded) {
+  const int64_t eights = count / kEight * kEight, pairs = eights / 2;
+  RowsToFetch<S> ahead(values.first, tile_keys, fetch);
+  if (!weights.every || values.found < count || pairs == 0) {
+    for (int64_t k = 0; k < count; ++k) ahead.Next(dim);
+    return AddEights<kRows>(weights, values, 0, count, dim, gathered, padded);
+  }
+  // One row has eight sums: a product waits six cycles for the sum before it.
+  constexpr int kVectors = kRows == 4 ? 2 : 4;
+  const int64_t width = kVectors * kPairLanes, wide = dim / width * width,
+                passes = dim / width + (dim - wide + kPairLanes - 1) / kPairLanes,
+                fetched = !fetch        ? 0
+                          : passes == 1 ? 2
+                                        : 1;
+  const auto add = [&]<bool kScattered>() HWY_ATTR {
+    int64_t i = 0;
+    for (; i < wide; i += width)
+      AddPieceColumns<kRows, kVectors, true, kScattered>(weights.twos, values, pairs, i, kPairLanes, ahead,
+                                                         fetched, dim, gathered, padded);
+    for (; i < dim; i += kPairLanes)
+      AddPieceColumns<kRows, 1, false, kScattered>(weights.twos, values, pairs, i, dim - i, ahead, fetched,
+                                                   dim, gathered, padded);
+  };
+  values.first.count >= count ? add.template operator()<false>() : add.template operator()<true>();
+  if (eights < count) AddEights<kRows>(weights, values, eights, count, dim, gathered, padded);
+}
+
+template <Dots S>
+HWY_INLINE void AddPieceValues(S, const HeadRows<S>& values, const Piece& piece, int64_t, int64_t rows,
+                               const float* weights, int64_t weight_stride, int64_t dim, float* gathered,
+                               int64_t padded) {
+  const int64_t count = piece.end - piece.begin;
+  PieceRows<S> own;
+  own.Fill(values, piece.begin, piece.end);
+  ForRowGroups(rows, [&]<int kRows>(int64_t r) HWY_ATTR {
+    RoundedWeights<kRows> rounded;
+    rounded.Round(weights + r * weight_stride, weight_stride, count);
+    AddPieceRows<kRows>(rounded, own, dim, count, r == 0, gathered + r * padded, padded);
+  });
+}
+
+/// One piece for few rows, which all see it whole.
+HWY_NOINLINE void AddPieceToFew(const Problem<float>& p, const HeadRows<DotBf16>& keys,
+                                const HeadRows<DotBf16>& values, const Piece& piece, int64_t first,
+                                int64_t rows, const SplitScratch<float>& scratch) {
+  const int64_t width = SplitWidth(p), count = piece.end - piece.begin, stride = scratch.stride;
+  ProductsOfPiece(p, keys, piece, first, rows, scratch);
+  PieceRows<DotBf16> own;
+  own.Fill(values, piece.begin, piece.end);
+  ForRowGroups(rows, [&]<int kRows>(int64_t r) HWY_ATTR {
+    float* scores = scratch.scores + (first + r) * stride;
+    float* gathered = scratch.gathered + (first + r) * width;
+    RowState<float>* states = scratch.states + first + r;
+    RoundedWeights<kRows> weights;
+    float factors[kRows];
+    bool absorbed = false;
+    if constexpr (kRows == 4)
+      absorbed = count % 16 == 0 && AbsorbFour(ScaleOf(p), count, scores, stride, states, factors, weights);
+    if (!absorbed) {
+      for (int i = 0; i < kRows; ++i)
+        factors[i] = Absorb<RoundedExponential>(ScaleOf(p), count, scores + i * stride, states[i]);
+      weights.Round(scores, stride, count);
+    }
+    for (int i = 0; i < kRows; ++i) {
+      if (factors[i] != 1.0f) Scale(factors[i], width, gathered + i * width);
+    }
+    AddPieceRows<kRows>(weights, own, p.value_dim, count, r == 0, gathered, width);
+  });
+}
+
+/// Restores the order of each 32 elements. InterleaveLower left elements 0-3, 8-11, 16-19, 24-27 in the first
+/// half.
+template <Dots S>
+HWY_INLINE void Unravel(S, int64_t width, float* gathered) {
+  const hn::ScalableTag<float> d;
+  const __m512i first = _mm512_set_epi64(11, 10, 3, 2, 9, 8, 1, 0),
+                second = _mm512_set_epi64(15, 14, 7, 6, 13, 12, 5, 4);
+  for (int64_t i = 0; i < width; i += kPairLanes) {
+    const __m512d low = _mm512_castps_pd(hn::LoadU(d, gathered + i).raw),
+                  high = _mm512_castps_pd(hn::LoadU(d, gathered + i + 16).raw);
+    hn::StoreU(PairSums{_mm512_castpd_ps(_mm512_permutex2var_pd(low, first, high))}, d, gathered + i);
+    hn::StoreU(PairSums{_mm512_castpd_ps(_mm512_permutex2var_pd(low, second, high))}, d, gathered + i + 16);
+  }
+}
+#undef FOVEA_UNROLL
+
+}  // namespace HWY_NAMESPACE
+}  // namespace fovea::kernels
+HWY_AFTER_NAMESPACE();
+#endif
+
+#endif
