@@ -51,8 +51,8 @@ void each_of_row(std::int64_t dim, const From* x, To* y, Each each) {
   }
 }
 
-// So few elements stay on one thread: by vectors 16,384 of them take a microsecond, as long as starting the
-// other threads, and their results would lie in the caches of several cores.
+// So few elements stay on one thread. Starting the others takes longer, and the results would lie in the
+// caches of several cores.
 constexpr std::int64_t few_elements = 16384;
 
 template <class From, class To, class Each>

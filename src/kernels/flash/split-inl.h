@@ -22,11 +22,11 @@ HWY_BEFORE_NAMESPACE();
 namespace fovea::kernels {
 namespace HWY_NAMESPACE {
 
-/// The three other steps that depend on S and have overloads (tiles/decode-inl.h). LoadQuery writes a query
-/// as StoredScores reads it. AddPieceValues adds the values of one piece to `rows` rows; rows behind it may
-/// be fetched up to `rows_end`. Unravel puts the gathered values into order.
+/// The three other steps that depend on S and have overloads (tiles/{decode,few_rows}-inl.h). LoadQuery
+/// writes a query as StoredScores reads it. AddPieceValues adds the values of one piece to `rows` rows.
+/// Unravel puts the gathered values into order.
 template <class T, class S>
-HWY_INLINE void AddPieceValues(S, const HeadRows<S>& values, const Piece& piece, int64_t, int64_t rows,
+HWY_INLINE void AddPieceValues(S, const HeadRows<S>& values, const Piece& piece, int64_t rows,
                                const T* weights, int64_t weight_stride, int64_t dim, T* gathered,
                                int64_t padded) {
   values.ForStretches(
@@ -240,8 +240,8 @@ HWY_NOINLINE void SplitBlock(const SplitMember<T, S>* members, int64_t count, in
       PieceWeights(members[m], heads, first, piece, scratch);
       first += heads * at.rows;
     }
-    AddPieceValues(S(), members[0].values, piece, shared_end, all, scratch.scores, scratch.stride,
-                   p.value_dim, scratch.gathered, width);
+    AddPieceValues(S(), members[0].values, piece, all, scratch.scores, scratch.stride, p.value_dim,
+                   scratch.gathered, width);
   }
   const int64_t own_begin = key_begin + tiles * kTileKeys;
   int64_t first = 0;
@@ -256,7 +256,7 @@ HWY_NOINLINE void SplitBlock(const SplitMember<T, S>* members, int64_t count, in
           continue;
         PieceScores(members[m], heads, first, schedule, piece, scratch);
         PieceWeights(members[m], heads, first, piece, scratch);
-        AddPieceValues(S(), members[m].values, piece, ends[m], rows, scratch.scores + first * scratch.stride,
+        AddPieceValues(S(), members[m].values, piece, rows, scratch.scores + first * scratch.stride,
                        scratch.stride, p.value_dim, scratch.gathered + first * width, width);
       }
     }

@@ -49,9 +49,8 @@ constexpr int kKeptVectors = 4;
 
 /// The queries of kRows rows in registers. Of two rows each, the first vectors hold the lower half of the
 /// first row and the upper half of the second one, the second vectors the other halves. So a vector of a key
-/// gives half a sum of either row, and the first step of four rows' sums (tiles/dots-inl.h) is one
-/// permutation and one addition for two sums. Scores then reach 90 % of the rate of dot products in the
-/// first-level cache, and 84 % with FoldHalves.
+/// gives half a sum of either row. The first step of four rows' sums is then a permutation and an addition
+/// for two sums, where FoldHalves has a blend too.
 template <int kRows, int kVectors>
 HWY_INLINE void KeepQueries(const float* queries, int64_t padded, Pairs (&query)[kRows][kVectors]) {
   const PairTag pairs;

@@ -35,7 +35,7 @@ struct PieceRows {
   }
 
  private:
-  /// By vectors: a loop over the rows took 2 % of a call.
+  /// By vectors, since a loop over the rows shows in the profile of a call.
   static HWY_INLINE void Addresses(const StoredRows<S>& stretch, int64_t count, const S** to) {
     const hn::ScalableTag<uint64_t> d;
     const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
@@ -236,10 +236,9 @@ HWY_NOINLINE bool AbsorbFour(float scale, int64_t count, const float* scores, in
 }
 
 /// Adds kVectors vectors of the values of `pairs` pairs of keys, from element i on, to those of kRows
-/// gathered rows. The last vector has `last` elements. The sums stay in registers over the whole piece: with
-/// sums that were loaded and stored for each sixteen values, values reached 76 % of the rate of dot products
-/// in the first-level cache, and 98 % so. Fetches `fetched` rows of those ahead behind every pair. Without
-/// kScattered the addresses of the values are computed.
+/// gathered rows. The last vector has `last` elements. The sums stay in registers over the whole piece, so
+/// that four rows are stored once for a piece and not once for sixteen values. Fetches `fetched` rows of
+/// those ahead behind every pair. Without kScattered the addresses of the values are computed.
 template <int kRows, int kVectors, bool kWhole, bool kScattered, Dots S>
 HWY_NOINLINE void AddPieceColumns(const uint32_t (*twos)[tile_keys / 2], const PieceRows<S>& values,
                                   int64_t pairs, int64_t i, int64_t last, RowsToFetch<S>& ahead,
@@ -311,7 +310,7 @@ HWY_NOINLINE void AddEights(const RoundedWeights<kRows>& weights, const PieceRow
 
 /// How many rows of values lie between those that are added and those that are fetched. Each pass over a
 /// piece fetches a part of the next ones, so a piece must have been fetched before its first pass. With 64
-/// keys in memory took 1.1 times as long, and 128 gained nothing.
+/// keys that come from memory took longer, and 128 gained nothing.
 constexpr int64_t kValuesAhead = 96;
 
 /// gathered[r] += Σ_j weight j · value j for kRows rows and the `count` values of a piece. With `fetch` as
@@ -346,7 +345,7 @@ HWY_INLINE void AddPieceRows(const RoundedWeights<kRows>& weights, const PieceRo
 }
 
 template <Dots S>
-HWY_INLINE void AddPieceValues(S, const HeadRows<S>& values, const Piece& piece, int64_t, int64_t rows,
+HWY_INLINE void AddPieceValues(S, const HeadRows<S>& values, const Piece& piece, int64_t rows,
                                const float* weights, int64_t weight_stride, int64_t dim, float* gathered,
                                int64_t padded) {
   const int64_t count = piece.end - piece.begin;

@@ -1,6 +1,6 @@
 // The loop of `decode` over one piece for many rows, which all see the piece whole: several queries, or forks
 // of a sequence that share keys. Each row has the bits that it has alone. What is left to the loop for few
-// rows (flash/split-inl.h): the last few rows, and 16 rows with a weight too small for the dot products.
+// rows (tiles/few_rows-inl.h): the last few rows, and 16 rows with a weight too small for the dot products.
 #if defined(FOVEA_TILES_MANY_ROWS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef FOVEA_TILES_MANY_ROWS_INL_H_
 #undef FOVEA_TILES_MANY_ROWS_INL_H_

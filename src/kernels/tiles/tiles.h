@@ -3,7 +3,7 @@
 // tiles/forward-inl.h first.
 //
 //   tiles   blocks of queries by chunks of keys, over an engine that multiplies bf16   tiles/forward-inl.h
-//   decode  few queries of bf16 over keys and values where they lie                    tiles/decode-inl.h
+//   decode  few queries of bf16 over keys and values where they lie      tiles/{decode,few_rows}-inl.h
 //           and the same for many rows that share a key, as in forks             tiles/many_rows-inl.h
 //
 // Words of this directory. A block is 64 queries. A chunk is 32 keys (kChunk), whose scores with a block are

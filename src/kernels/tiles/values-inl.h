@@ -1,6 +1,6 @@
 // The values of `decode` for many rows: gathered[rows][dim] += weights[rows][keys] · values[keys][dim], with
 // the sums in registers over a whole piece. Every sum has its terms in the order of AddEight
-// (tiles/decode-inl.h). So a row has the same bits however many rows are beside it.
+// (tiles/few_rows-inl.h). So a row has the same bits however many rows are beside it.
 #if defined(FOVEA_TILES_VALUES_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef FOVEA_TILES_VALUES_INL_H_
 #undef FOVEA_TILES_VALUES_INL_H_
