@@ -105,6 +105,17 @@ struct RowState {
   T maximum = kHidden<T>, sum = 0;
 };
 
+/// Adds a piece to the state, whose weights relative to the new maximum have this sum. Returns the factor for
+/// the values gathered before.
+template <class T>
+HWY_INLINE T Advance(T maximum, T sum, RowState<T>& state) {
+  // Before the first key that the row sees nothing was gathered: there is no exponential to compute.
+  const bool same = state.maximum == maximum || state.maximum == kHidden<T>;
+  const T factor = same ? T{1} : static_cast<T>(std::exp(state.maximum - maximum));
+  state = {maximum, state.sum * factor + sum};
+  return factor;
+}
+
 /// Turns the scores of one more piece (hidden ones -inf) into weights relative to the new maximum. Returns
 /// the factor for the values gathered before.
 template <class E = FullExponential, class T>
@@ -118,13 +129,7 @@ HWY_INLINE T Absorb(T scale, int64_t n, T* scores, RowState<T>& state) {
     Fill(T{0}, Padded<T>(n), scores);
     return 1;
   }
-  const T sum = Exponentials<false, E>(scale, maximum, n, scores);
-  // Before the first key that the row sees nothing was gathered: there is no exponential to compute.
-  const bool same = state.maximum == maximum || state.maximum == kHidden<T>;
-  const T factor = same ? T{1} : static_cast<T>(std::exp(state.maximum - maximum));
-  state.sum = state.sum * factor + sum;
-  state.maximum = maximum;
-  return factor;
+  return Advance(maximum, Exponentials<false, E>(scale, maximum, n, scores), state);
 }
 
 /// Turns the scores of one piece into weights factor·e^(scale·s - shift). A weight is 0 where the key is

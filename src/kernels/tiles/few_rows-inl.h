@@ -155,7 +155,7 @@ struct RoundedWeights {
     const hn::ScalableTag<float> d;
     every = hn::AllFalse(d, hn::Lt(smallest, hn::Set(d, kSmallestWeight)));
   }
-  /// Rounds `count` weights of each row, with zeros behind them up to a whole vector.
+  /// Rounds `count` weights of each row. Behind them there are zeros up to a whole vector.
   HWY_INLINE void Round(const float* weights, int64_t weight_stride, int64_t count) {
     const hn::ScalableTag<float> d;
     auto smallest = hn::Set(d, 1.0f);
@@ -163,11 +163,16 @@ struct RoundedWeights {
       for (int64_t j = 0; j < count; j += 16) {
         const auto some = hn::LoadU(d, weights + r * weight_stride + j);
         StoreRounded(some, Row(r) + j);
-        // A NaN does not count as 0: Min returns its second argument then.
-        smallest = hn::Min(some, smallest);
+        smallest = Smaller(smallest, some, count - j);
       }
     }
     SetEvery(smallest);
+  }
+  /// The smaller of each lane, where the first n of `some` exist. A NaN does not count as 0: Min returns its
+  /// second argument then.
+  static HWY_INLINE PairSums Smaller(PairSums smallest, PairSums some, int64_t n) {
+    const hn::ScalableTag<float> d;
+    return hn::Min(hn::IfThenElse(hn::FirstN(d, static_cast<size_t>(n)), some, smallest), smallest);
   }
 };
 
@@ -188,11 +193,15 @@ HWY_INLINE void FoldFour(const PairSums (&from)[4], F&& of_two, float (&to)[4]) 
   FOVEA_UNROLL for (int r = 0; r < 4; ++r) to[r] = lanes[4 * r];
 }
 
-/// Absorb for four rows and `count` scores, a multiple of 16, whose weights are only rounded. Row by row, the
-/// sums over lanes would wait for each other. Returns false, and changes nothing, if a row has seen no key.
-HWY_NOINLINE bool AbsorbFour(float scale, int64_t count, const float* scores, int64_t stride,
+/// Absorb for four rows and `count` scores, whose weights are only rounded. Row by row, the sums over lanes
+/// would wait for each other. Returns false, and changes nothing but the memory behind the scores, if a row
+/// has seen no key.
+HWY_NOINLINE bool AbsorbFour(float scale, int64_t count, float* scores, int64_t stride,
                              RowState<float>* states, float* factors, RoundedWeights<4>& weights) {
   const hn::ScalableTag<float> d;
+  for (int r = 0; r < 4; ++r) {
+    for (int64_t j = count; j < Padded<float>(count); ++j) scores[r * stride + j] = kHidden<float>;
+  }
   PairSums lanes[4];
   FOVEA_UNROLL for (int r = 0; r < 4; ++r) lanes[r] = hn::LoadU(d, scores + r * stride);
   for (int64_t j = 16; j < count; j += 16) {
@@ -220,18 +229,13 @@ HWY_NOINLINE bool AbsorbFour(float scale, int64_t count, const float* scores, in
           d, hn::Sub(hn::Mul(hn::LoadU(d, scores + r * stride + j), factor), shifts[r]));
       StoreRounded(e, weights.Row(r) + j);
       lanes[r] = hn::Add(lanes[r], e);
-      smallest = hn::Min(e, smallest);
+      smallest = RoundedWeights<4>::Smaller(smallest, e, count - j);
     }
   }
   weights.SetEvery(smallest);
   FoldFour(
       lanes, [](PairSums a, PairSums b) HWY_ATTR { return hn::Add(a, b); }, sums);
-  for (int r = 0; r < 4; ++r) {
-    RowState<float>& state = states[r];
-    const bool same = state.maximum == maxima[r] || state.maximum == kHidden<float>;
-    factors[r] = same ? 1.0f : static_cast<float>(std::exp(state.maximum - maxima[r]));
-    state = {maxima[r], state.sum * factors[r] + sums[r]};
-  }
+  for (int r = 0; r < 4; ++r) factors[r] = Advance(maxima[r], sums[r], states[r]);
   return true;
 }
 
@@ -374,7 +378,7 @@ HWY_NOINLINE void AddPieceToFew(const Problem<float>& p, const HeadRows<DotBf16>
     float factors[kRows];
     bool absorbed = false;
     if constexpr (kRows == 4)
-      absorbed = count % 16 == 0 && AbsorbFour(ScaleOf(p), count, scores, stride, states, factors, weights);
+      absorbed = AbsorbFour(ScaleOf(p), count, scores, stride, states, factors, weights);
     if (!absorbed) {
       for (int i = 0; i < kRows; ++i)
         factors[i] = Absorb<RoundedExponential>(ScaleOf(p), count, scores + i * stride, states[i]);

@@ -71,12 +71,7 @@ HWY_NOINLINE bool AbsorbLanes(float scale, int64_t count, const float* scores, i
   if (!hn::AllFalse(d, hn::AndNot(plain, exist))) return false;
   hn::Store(maximum, d, maxima);
   hn::Store(lanes[0], d, sums);
-  for (int64_t r = 0; r < rows; ++r) {
-    RowState<float>& state = states[r];
-    const bool same = state.maximum == maxima[r] || state.maximum == kHidden<float>;
-    factors[r] = same ? 1.0f : static_cast<float>(std::exp(state.maximum - maxima[r]));
-    state = {maxima[r], state.sum * factors[r] + sums[r]};
-  }
+  for (int64_t r = 0; r < rows; ++r) factors[r] = Advance(maxima[r], sums[r], states[r]);
   return true;
 }
 #undef FOVEA_UNROLL
