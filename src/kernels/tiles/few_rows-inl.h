@@ -330,18 +330,18 @@ HWY_INLINE void AddPieceRows(const RoundedWeights<kRows>& weights, const PieceRo
   }
   // One row has eight sums: a product waits six cycles for the sum before it.
   constexpr int kVectors = kRows == 4 ? 2 : 4;
-  const int64_t width = kVectors * kPairLanes, wide = dim / width * width,
-                passes = dim / width + (dim - wide + kPairLanes - 1) / kPairLanes,
-                fetched = !fetch        ? 0
-                          : passes == 1 ? 2
-                                        : 1;
+  const int64_t width = kVectors * kPairLanes, wide = dim / width * width;
+  // The first pass fetches two rows behind every pair if there is no second one, and else both fetch one.
+  const bool one_pass = wide == dim ? dim == width : wide == 0 && dim <= kPairLanes;
+  int64_t pass = 0;
+  const auto fetched = [&]() HWY_ATTR -> int64_t { return !fetch || pass++ > 1 ? 0 : one_pass ? 2 : 1; };
   const auto add = [&]<bool kScattered>() HWY_ATTR {
     int64_t i = 0;
     for (; i < wide; i += width)
       AddPieceColumns<kRows, kVectors, true, kScattered>(weights.twos, values, pairs, i, kPairLanes, ahead,
-                                                         fetched, dim, gathered, padded);
+                                                         fetched(), dim, gathered, padded);
     for (; i < dim; i += kPairLanes)
-      AddPieceColumns<kRows, 1, false, kScattered>(weights.twos, values, pairs, i, dim - i, ahead, fetched,
+      AddPieceColumns<kRows, 1, false, kScattered>(weights.twos, values, pairs, i, dim - i, ahead, fetched(),
                                                    dim, gathered, padded);
   };
   values.first.count >= count ? add.template operator()<false>() : add.template operator()<true>();
