@@ -119,17 +119,7 @@ HWY_INLINE void LeaveMergedRow(const Problem<T>& p, const Partials<T>& partials,
   leave(index / p.query_len / p.query_heads, index / p.query_len % p.query_heads, index % p.query_len, state,
         partials.At(index, 0) + 2);
 }
-/// The same with LeaveRow.
-template <class T>
-HWY_INLINE void LeaveMergedRow(const Problem<T>& p, const ForwardOutputs<T>& out, const Partials<T>& partials,
-                               int64_t index) {
-  LeaveMergedRow(p, partials, index,
-                 [&](int64_t b, int64_t h, int64_t row, const RowState<T>& state, const T* values) {
-                   LeaveRow(p, out, b, h, row, state, values);
-                 });
-}
-
-/// LeaveMergedRow for every query row. Does nothing if the keys are one chunk.
+/// The same for every query row. Does nothing if the keys are one chunk.
 template <class T, class Leave>
 HWY_INLINE void LeaveMergedRows(const Problem<T>& p, const Partials<T>& partials, Executor& executor,
                                 Leave&& leave) {
@@ -137,13 +127,12 @@ HWY_INLINE void LeaveMergedRows(const Problem<T>& p, const Partials<T>& partials
   executor.parallel_for(p.batch * p.query_heads * p.query_len,
                         [&](int64_t index, int) { LeaveMergedRow(p, partials, index, leave); });
 }
-/// The same with LeaveRow.
+/// LeaveRow as what LeaveMergedRow calls.
 template <class T>
-HWY_INLINE void LeaveMergedRows(const Problem<T>& p, const ForwardOutputs<T>& out,
-                                const Partials<T>& partials, Executor& executor) {
-  if (!partials.data) return;
-  executor.parallel_for(p.batch * p.query_heads * p.query_len,
-                        [&](int64_t index, int) { LeaveMergedRow(p, out, partials, index); });
+HWY_INLINE auto RowsInto(const Problem<T>& p, const ForwardOutputs<T>& out) {
+  return [&p, &out](int64_t b, int64_t h, int64_t row, const RowState<T>& state, const T* values) {
+    LeaveRow(p, out, b, h, row, state, values);
+  };
 }
 
 }  // namespace HWY_NAMESPACE

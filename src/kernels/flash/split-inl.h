@@ -336,7 +336,7 @@ HWY_NOINLINE void LeaveMergedGroup(const Problem<T>& p, const ForwardOutputs<T>&
                                    const Partials<T>& partials, int64_t group) {
   const int64_t rows = GroupRows(p);
   for (int64_t index = group * rows; index < (group + 1) * rows; ++index)
-    LeaveMergedRow(p, out, partials, index);
+    LeaveMergedRow(p, partials, index, RowsInto(p, out));
 }
 
 template <class T, class S>
@@ -366,7 +366,7 @@ HWY_NOINLINE void SplitForward(const Problem<T>& p, const ForwardOutputs<T>& out
     if (merge_at_once && std::atomic_ref(left[group]).fetch_sub(1, std::memory_order_acq_rel) == 1)
       LeaveMergedGroup(p, out, partials, group);
   });
-  if (!merge_at_once) LeaveMergedRows(p, out, partials, executor);
+  if (!merge_at_once) LeaveMergedRows(p, partials, executor, RowsInto(p, out));
 }
 
 // Entries of a cache that have keys in common (Together). A unit is a chunk and a head of keys, for all
@@ -458,8 +458,7 @@ HWY_NOINLINE void SplitTogether(const Together<T>& t, Executor& executor, std::b
     if (!partials[n].data) return;
     for (int64_t row = 0; row < own.query_len; ++row) {
       const int64_t index = h * own.query_len + row;
-      const RowState<T> state = MergeChunks(own, partials[n], index);
-      LeaveRow(own, t.outputs[n], 0, h, row, state, partials[n].At(index, 0) + 2);
+      LeaveMergedRow(own, partials[n], index, RowsInto(own, t.outputs[n]));
     }
   });
 }

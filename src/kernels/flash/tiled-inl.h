@@ -444,7 +444,7 @@ HWY_NOINLINE void TiledForward(const Problem<T>& p, const ForwardOutputs<T>& out
     ForwardBlock(p, out, keys, values, BlockOf(p, unit / chunks.count, kBlockRows), chunks,
                  unit % chunks.count, partials, TakeForwardScratch(p, mine));
   });
-  LeaveMergedRows(p, out, partials, executor);
+  LeaveMergedRows(p, partials, executor, RowsInto(p, out));
 }
 
 }  // namespace HWY_NAMESPACE

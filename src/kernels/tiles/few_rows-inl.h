@@ -77,51 +77,39 @@ HWY_INLINE Pairs LoadSome(const S* value, int64_t i, int64_t n) {
   return kWhole ? LoadWholePairs(value + i) : LoadPairs(value + i, n);
 }
 
-/// Adds n elements of eight values, from element i on, to those of kRows gathered rows.
-template <int kRows, bool kSome, bool kWhole, Dots S>
-HWY_INLINE void AddVector(const Pairs (&factor)[kRows][kTwos], const S* const* values, int64_t i, int64_t n,
-                          float* gathered, int64_t padded) {
+/// Adds n elements of eight values, from element i on, to those of a gathered row.
+template <bool kSome, bool kWhole, Dots S>
+HWY_INLINE void AddVector(const Pairs (&factor)[kTwos], const S* const* values, int64_t i, int64_t n,
+                          float* gathered) {
   const hn::ScalableTag<float> d;
   const PairTag pairs;
-  PairSums low[kRows], high[kRows];
-  FOVEA_UNROLL for (int r = 0; r < kRows; ++r) {
-    low[r] = hn::LoadU(d, gathered + r * padded + i);
-    high[r] = hn::LoadU(d, gathered + r * padded + i + 16);
-  }
+  PairSums low = hn::LoadU(d, gathered + i), high = hn::LoadU(d, gathered + i + 16);
   FOVEA_UNROLL for (int k = 0; k < kTwos; ++k) {
     const Pairs a = LoadSome<kSome, kWhole>(values[2 * k], i, n),
                 b = LoadSome<kSome, kWhole>(values[2 * k + 1], i, n);
-    const Pairs lower = hn::InterleaveLower(pairs, a, b), upper = hn::InterleaveUpper(pairs, a, b);
-    FOVEA_UNROLL for (int r = 0; r < kRows; ++r) {
-      AddDots(low[r], factor[r][k], lower);
-      AddDots(high[r], factor[r][k], upper);
-    }
+    AddDots(low, factor[k], hn::InterleaveLower(pairs, a, b));
+    AddDots(high, factor[k], hn::InterleaveUpper(pairs, a, b));
   }
-  FOVEA_UNROLL for (int r = 0; r < kRows; ++r) {
-    hn::StoreU(low[r], d, gathered + r * padded + i);
-    hn::StoreU(high[r], d, gathered + r * padded + i + 16);
-  }
+  hn::StoreU(low, d, gathered + i);
+  hn::StoreU(high, d, gathered + i + 16);
 }
 
-/// gathered[r] += Σ weights · values for kRows rows, whose eight weights are pairs in `twos`. Each 32
-/// gathered elements are in the order that interleaving leaves; Unravel restores theirs. With kSome values
-/// may be null, and are 0 then.
-template <int kRows, bool kSome, Dots S>
-HWY_INLINE void AddEight(const uint32_t (*twos)[kTwos], const S* const* values, int64_t dim, float* gathered,
-                         int64_t padded) {
+/// gathered += Σ weights · values for one row, whose eight weights are pairs in `twos`. Each 32 gathered
+/// elements are in the order that interleaving leaves; Unravel restores theirs. With kSome values may be
+/// null, and are 0 then.
+template <bool kSome, Dots S>
+HWY_INLINE void AddEight(const uint32_t* twos, const S* const* values, int64_t dim, float* gathered) {
   const PairTag pairs;
   const hn::RepartitionToWide<PairTag> du;
-  Pairs factor[kRows][kTwos];
-  FOVEA_UNROLL for (int r = 0; r < kRows; ++r) {
-    FOVEA_UNROLL for (int k = 0; k < kTwos; ++k) factor[r][k] = hn::BitCast(pairs, hn::Set(du, twos[r][k]));
-  }
+  Pairs factor[kTwos];
+  FOVEA_UNROLL for (int k = 0; k < kTwos; ++k) factor[k] = hn::BitCast(pairs, hn::Set(du, twos[k]));
   int64_t i = 0;
   for (; i + kPairLanes <= dim; i += kPairLanes)
-    AddVector<kRows, kSome, true>(factor, values, i, kPairLanes, gathered, padded);
-  if (i < dim) AddVector<kRows, kSome, false>(factor, values, i, dim - i, gathered, padded);
+    AddVector<kSome, true>(factor, values, i, kPairLanes, gathered);
+  if (i < dim) AddVector<kSome, false>(factor, values, i, dim - i, gathered);
 }
 
-/// AddEight for one row with weights of 0. Values with such a weight count as 0: they may be NaN, or missing
+/// AddEight with weights of 0. Values with such a weight count as 0: they may be NaN, or missing
 /// from the cache. Rounding has made weights below the normal numbers 0, since the dot products take them for
 /// it.
 template <Dots S>
@@ -138,9 +126,9 @@ HWY_NOINLINE void AddSomeOfEight(const uint32_t* weights, int64_t count, const S
     any = any || counts;
   }
   if (!any) return;
-  uint32_t twos[1][kTwos];
+  uint32_t twos[kTwos];
   hwy::CopyBytes<sizeof(rounded)>(rounded, twos);
-  AddEight<1, true>(twos, seen, dim, gathered, 0);
+  AddEight<true>(twos, seen, dim, gathered);
 }
 
 /// The weights of a piece for kRows rows, rounded, in pairs.
@@ -302,9 +290,7 @@ HWY_NOINLINE void AddEights(const RoundedWeights<kRows>& weights, const PieceRow
       float* to = gathered + r * padded;
       const auto eight = hn::LoadU(d, reinterpret_cast<const uint16_t*>(from));
       if (there && hn::AllFalse(d, hn::Eq(eight, hn::Zero(d)))) {
-        uint32_t twos[1][kTwos];
-        hwy::CopyBytes<sizeof(twos)>(from, twos);
-        AddEight<1, false>(twos, rows, dim, to, padded);
+        AddEight<false>(from, rows, dim, to);
       } else {
         AddSomeOfEight(from, HWY_MIN(count - j, int64_t{kEight}), rows, dim, to);
       }

@@ -51,8 +51,8 @@ HWY_NOINLINE bool AbsorbLanes(float scale, int64_t count, const float* scores, i
     for (int64_t j = first; j < count; j += kLaneRows) {
       FOVEA_UNROLL for (int i = 0; i < 8; i += 2) {
         const float* two = scores + (j + i) * kLaneRows;
-        const auto even = ExponentialFor<DotBf16>::Of(d, hn::Sub(hn::Mul(hn::Load(d, two), factor), maximum)),
-                   odd = ExponentialFor<DotBf16>::Of(
+        const auto even = RoundedExponential::Of(d, hn::Sub(hn::Mul(hn::Load(d, two), factor), maximum)),
+                   odd = RoundedExponential::Of(
                        d, hn::Sub(hn::Mul(hn::Load(d, two + kLaneRows), factor), maximum));
         lanes[first + i] = hn::Add(lanes[first + i], even);
         lanes[first + i + 1] = hn::Add(lanes[first + i + 1], odd);
