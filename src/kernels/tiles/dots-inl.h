@@ -93,7 +93,7 @@ HWY_INLINE void FoldAll(const PairSums (&halves)[kSums / 2], float* to) {
              to);
 }
 
-/// The weights are rounded to bf16, so they are powers of 2, as in the other kernels of bf16.
+/// The weights are rounded to bf16, so they are computed as powers of 2, as in the other kernels of bf16.
 struct RoundedExponential {
   template <class D>
   static HWY_INLINE PairSums Of(D d, PairSums x) {
