@@ -16,13 +16,20 @@ namespace HWY_NAMESPACE {
 
 /// The first run that ends behind position `begin`; runs.count if there is none.
 HWY_INLINE int64_t FirstRunBehind(const CachedRows& rows, int64_t begin) {
+  // Pages are runs of one length. The search among 512 of them took a twentieth of the time of a piece.
+  const auto ends_behind = [&](int64_t run)
+                               HWY_ATTR { return rows.runs[run].position + rows.runs[run].count > begin; };
+  if (rows.count > 0 && rows.runs[0].count > 0) {
+    const int64_t guess = begin / rows.runs[0].count;
+    if (guess < rows.count && ends_behind(guess) && (guess == 0 || !ends_behind(guess - 1))) return guess;
+  }
   int64_t low = 0, high = rows.count;
   while (low < high) {
     const int64_t middle = (low + high) / 2;
-    if (rows.runs[middle].position + rows.runs[middle].count <= begin)
-      low = middle + 1;
-    else
+    if (ends_behind(middle))
       high = middle;
+    else
+      low = middle + 1;
   }
   return low;
 }
@@ -101,6 +108,40 @@ HWY_INLINE void FetchRow(const S* row, int64_t dim) {
   }
   for (; i < dim; i += line) FetchLine(row + i);
 }
+
+/// `count` rows that lie side by side.
+template <class S>
+struct Stretch {
+  const S* data;
+  int64_t count;
+};
+/// The rows of stretches, one after the other.
+template <class S>
+class RowsInOrder {
+ public:
+  HWY_INLINE RowsInOrder(const Stretch<S>* stretches, int64_t count, int64_t stride)
+      : row_(stretches->data), left_(stretches->count), stride_(stride), at_(stretches), behind_(count - 1) {}
+  /// The next row. Behind the last one it is the last one again.
+  HWY_INLINE const S* Next() {
+    const S* row = row_;
+    if (left_ > 1) {
+      row_ += stride_;
+      --left_;
+    } else if (behind_ > 0) {
+      --behind_;
+      ++at_;
+      row_ = at_->data;
+      left_ = at_->count;
+    }
+    return row;
+  }
+
+ private:
+  const S* row_;
+  int64_t left_, stride_;  ///< rows of this stretch, row_ included
+  const Stretch<S>* at_;
+  int64_t behind_;  ///< stretches behind this one
+};
 
 /// How far ahead of their use rows are fetched (FetchLine). The processor's own prefetchers follow one stream
 /// well while little is computed between its lines, and they stop at every page. With 32 products for each

@@ -47,50 +47,51 @@ HWY_INLINE void LeaveScores(const float* sums, int64_t count, float* scores, int
 /// registers for two keys' sums, folded pairs and the key.
 constexpr int kKeptVectors = 4;
 
-/// The queries of kRows rows in registers. Of two rows each, the first vectors hold the lower half of the
-/// first row and the upper half of the second one, the second vectors the other halves. So a vector of a key
-/// gives half a sum of either row. The first step of four rows' sums is then a permutation and an addition
-/// for two sums, where FoldHalves has a blend too.
+/// The queries of kRows rows in registers. Those of four rows exchange quarters: vector r holds quarter t of
+/// row (r + t) mod 4. So a vector of a key gives a quarter of a sum of each row. Two steps of the four rows'
+/// sums then take three permutations, where FoldHalves and its like take seven permutations and blends.
 template <int kRows, int kVectors>
 HWY_INLINE void KeepQueries(const float* queries, int64_t padded, Pairs (&query)[kRows][kVectors]) {
   const PairTag pairs;
   FOVEA_UNROLL for (int v = 0; v < kVectors; ++v) {
-    FOVEA_UNROLL for (int r = 0; r < kRows; ++r) query[r][v] =
-        hn::LoadU(pairs, reinterpret_cast<const uint16_t*>(queries + r * padded) + v * kPairLanes);
-    FOVEA_UNROLL for (int r = 0; kRows == 4 && r < kRows; r += 2) {
-      const __m512i a = query[r][v].raw, b = query[r + 1][v].raw;
-      query[r][v] = {_mm512_mask_blend_epi32(0xff00, a, b)};
-      query[r + 1][v] = {_mm512_mask_blend_epi32(0xff00, b, a)};
+    __m512i rows[kRows];
+    FOVEA_UNROLL for (int r = 0; r < kRows; ++r) rows[r] =
+        hn::LoadU(pairs, reinterpret_cast<const uint16_t*>(queries + r * padded) + v * kPairLanes).raw;
+    FOVEA_UNROLL for (int r = 0; r < kRows; ++r) {
+      FOVEA_UNROLL for (int t = 1; kRows == 4 && t < 4; ++t) query[r][v].raw = _mm512_mask_blend_epi32(
+          static_cast<__mmask16>(0xf << 4 * t), t == 1 ? rows[r] : query[r][v].raw, rows[(r + t) % kRows]);
+      if (kRows < 4) query[r][v].raw = rows[r];
     }
   }
 }
-/// The sums of lanes 8 apart of two rows, whose halves KeepQueries has exchanged.
-HWY_INLINE PairSums FoldExchanged(PairSums a, PairSums b) {
-  return {_mm512_add_ps(a.raw, _mm512_shuffle_f32x4(b.raw, b.raw, _MM_PERM_BADC))};
+/// The sums of lanes 8 and 4 apart of four rows, whose quarters KeepQueries has exchanged: 128 bits for each
+/// row.
+HWY_INLINE PairSums FoldExchanged(PairSums a, PairSums b, PairSums c, PairSums d) {
+  const auto even = _mm512_add_ps(a.raw, _mm512_shuffle_f32x4(c.raw, c.raw, _MM_PERM_BADC)),
+             odd = _mm512_add_ps(b.raw, _mm512_shuffle_f32x4(d.raw, d.raw, _MM_PERM_BADC));
+  return {_mm512_add_ps(even, _mm512_shuffle_f32x4(odd, odd, _MM_PERM_CBAD))};
 }
 
 /// StoredScores for rows of kVectors vectors, the last of which has `last` elements; with kWhole all of them.
-/// All queries stay in registers. This is a function of its own because these loops need most registers of
-/// both kinds.
+/// All queries stay in registers. The keys lie in `stretches`, and `first` is the first of them. This is a
+/// function of its own because these loops need most registers of both kinds.
 template <int kRows, int kVectors, bool kWhole, class S>
-HWY_NOINLINE void KeptScores(const float* queries, int64_t padded, const StoredRows<S>& keys, int64_t last,
-                             int64_t count, bool fetch, float* scores, int64_t score_stride) {
+HWY_NOINLINE void KeptScores(const float* queries, int64_t padded, const StoredRows<S>& first,
+                             RowsInOrder<S> keys, int64_t last, int64_t count, bool fetch, float* scores,
+                             int64_t score_stride) {
   constexpr int kKeys = kSums / kRows, kTwos = kKeys / 2;
   constexpr int kLines = kVectors * kPairLanes * static_cast<int>(sizeof(S)) / 64;
   const hn::ScalableTag<float> d;
-  RowsToFetch<S> ahead(keys, RowsAhead<S>(kVectors * kPairLanes), fetch);
+  RowsToFetch<S> ahead(first, RowsAhead<S>(kVectors * kPairLanes), fetch);
   Pairs query[kRows][kVectors];
   KeepQueries(queries, padded, query);
-  const S* row = keys.data;
-  const int64_t stride = keys.stride;
   for (int64_t j = 0; j < count; j += kKeys) {
-    // Behind the last key the last one is read again; those sums are thrown away.
-    const int64_t next = j + kKeys <= count ? INT64_MAX : count - j - 1;
-    PairSums halves[kSums / 2];
+    PairSums folded[kRows == 4 ? kKeys : kSums / 2];
     FOVEA_UNROLL for (int two = 0; two < kTwos; ++two) {
       PairSums sums[kRows][2];
       FOVEA_UNROLL for (int i = 0; i < 2; ++i) {
         ahead.template NextLines<kLines>();
+        const S* row = keys.Next();  // behind the last key the last one again, for sums that are thrown away
         FOVEA_UNROLL for (int r = 0; r < kRows; ++r) sums[r][i] = hn::Zero(d);
         FOVEA_UNROLL for (int v = 0; v < kVectors; ++v) {
           const Pairs key = kWhole || v + 1 < kVectors ? LoadWholePairs(row + v * kPairLanes)
@@ -99,31 +100,33 @@ HWY_NOINLINE void KeptScores(const float* queries, int64_t padded, const StoredR
           // GCC would otherwise put products that wait for each other side by side.
           FOVEA_UNROLL for (int r = 0; r < kRows; ++r) asm volatile("" : "+v"(sums[r][i].raw));
         }
-        row += 2 * two + i < next ? stride : 0;
-        FOVEA_UNROLL for (int r = 0; kRows == 4 && r < kRows; r += 2) halves[2 * r + 2 * two + i] =
-            FoldExchanged(sums[r][i], sums[r + 1][i]);
+        if constexpr (kRows == 4)
+          folded[2 * two + i] = FoldExchanged(sums[0][i], sums[1][i], sums[2][i], sums[3][i]);
       }
-      FOVEA_UNROLL for (int r = 0; kRows < 4 && r < kRows; ++r) halves[r * kTwos + two] =
+      FOVEA_UNROLL for (int r = 0; kRows < 4 && r < kRows; ++r) folded[r * kTwos + two] =
           FoldHalves(sums[r][0], sums[r][1]);
     }
     alignas(64) float all[kSums];
     if constexpr (kRows == 4)
-      hn::Store(FoldEightHalves(halves), d, all);
+      hn::Store(FoldQuarters(folded), d, all);
     else
-      FoldAll(halves, all);
+      FoldAll(folded, all);
     LeaveScores<kRows>(all, count - j, scores + j, score_stride);
   }
 }
 
+/// KeptScores for rows of `dim` elements. Returns false if these are too many for the registers.
 template <int kRows, Dots S>
-HWY_INLINE void StoredScores(const float* queries, int64_t padded, const StoredRows<S>& keys, int64_t dim,
-                             int64_t count, bool fetch, float* scores, int64_t score_stride) {
+HWY_INLINE bool AnyKeptScores(const float* queries, int64_t padded, const StoredRows<S>& first,
+                              const RowsInOrder<S>& keys, int64_t dim, int64_t count, bool fetch,
+                              float* scores, int64_t score_stride) {
   const auto kept = [&]<int kVectors>() HWY_ATTR {
     const int64_t last = dim - (kVectors - 1) * kPairLanes;
-    last == kPairLanes
-        ? KeptScores<kRows, kVectors, true>(queries, padded, keys, kPairLanes, count, fetch, scores,
-                                            score_stride)
-        : KeptScores<kRows, kVectors, false>(queries, padded, keys, last, count, fetch, scores, score_stride);
+    last == kPairLanes ? KeptScores<kRows, kVectors, true>(queries, padded, first, keys, kPairLanes, count,
+                                                           fetch, scores, score_stride)
+                       : KeptScores<kRows, kVectors, false>(queries, padded, first, keys, last, count, fetch,
+                                                            scores, score_stride);
+    return true;
   };
   switch ((dim + kPairLanes - 1) / kPairLanes) {
     case 1:
@@ -135,8 +138,17 @@ HWY_INLINE void StoredScores(const float* queries, int64_t padded, const StoredR
     case kKeptVectors:
       return kept.template operator()<kKeptVectors>();
     default:
-      break;
+      return false;
   }
+}
+
+template <int kRows, Dots S>
+HWY_INLINE void StoredScores(const float* queries, int64_t padded, const StoredRows<S>& keys, int64_t dim,
+                             int64_t count, bool fetch, float* scores, int64_t score_stride) {
+  const Stretch<S> all{keys.data, count};
+  if (AnyKeptScores<kRows>(queries, padded, keys, RowsInOrder<S>(&all, 1, keys.stride), dim, count, fetch,
+                           scores, score_stride))
+    return;
   const hn::ScalableTag<float> d;
   constexpr int kKeys = kSums / kRows;
   const PairTag pairs;

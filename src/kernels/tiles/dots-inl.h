@@ -58,8 +58,8 @@ HWY_INLINE Pairs LoadWholePairs(const WidenedBf16* from) {
   return LoadPairs(from, kPairLanes);
 }
 
-// The sum of a vector's lanes: first those 8 apart, then those 2 apart, 1 apart and 4 apart. That order lets
-// four rows share the first step (KeptScores).
+// The sum of a vector's lanes: first those 8 apart, then those 4 apart, 2 apart and 1 apart. That order lets
+// four rows share the first two steps (KeptScores).
 
 /// The sums of lanes 8 apart: those of `a` in the lower half, those of `b` in the upper one. A blend takes
 /// the place of one of two permutations: a Zen 4 starts one permutation a cycle while its two multipliers are
@@ -73,24 +73,22 @@ HWY_INLINE PairSums FoldPairs(PairSums a, PairSums b) {
   return {_mm512_add_ps(_mm512_mask_blend_ps(0xcccc, a.raw, b.raw),
                         _mm512_shuffle_ps(a.raw, b.raw, _MM_PERM_BADC))};
 }
-/// The last three steps for eight vectors, whose halves hold two sums each. Lane m of 128 bits 2i + h gets
-/// the sum of half h of halves[4i + m].
-HWY_INLINE PairSums FoldEightHalves(const PairSums (&halves)[kSums / 2]) {
-  PairSums four[4], two[2];
-  FOVEA_UNROLL for (int i = 0; i < 4; ++i) four[i] = FoldPairs(halves[2 * i], halves[2 * i + 1]);
-  FOVEA_UNROLL for (int i = 0; i < 2; ++i) {
-    const auto a = four[2 * i].raw, b = four[2 * i + 1].raw;
-    two[i] = {_mm512_add_ps(_mm512_shuffle_ps(a, b, _MM_PERM_CACA), _mm512_shuffle_ps(a, b, _MM_PERM_DBDB))};
-  }
-  const auto a = two[0].raw, b = two[1].raw;
-  return {
-      _mm512_add_ps(_mm512_shuffle_f32x4(a, b, _MM_PERM_CACA), _mm512_shuffle_f32x4(a, b, _MM_PERM_DBDB))};
+/// The last two steps for four vectors, each 128 bits of which hold a sum. Lane m of 128 bits t gets that of
+/// four[m].
+HWY_INLINE PairSums FoldQuarters(const PairSums (&four)[4]) {
+  const auto a = FoldPairs(four[0], four[1]).raw, b = FoldPairs(four[2], four[3]).raw;
+  return {_mm512_add_ps(_mm512_shuffle_ps(a, b, _MM_PERM_CACA), _mm512_shuffle_ps(a, b, _MM_PERM_DBDB))};
 }
 /// to[i] = the sum of the lanes of sums[i], where halves[i] = FoldHalves(sums[2i], sums[2i + 1]).
 HWY_INLINE void FoldAll(const PairSums (&halves)[kSums / 2], float* to) {
-  const __m512i order = _mm512_set_epi32(15, 11, 14, 10, 13, 9, 12, 8, 7, 3, 6, 2, 5, 1, 4, 0);
-  hn::StoreU(PairSums{_mm512_permutexvar_ps(order, FoldEightHalves(halves).raw)}, hn::ScalableTag<float>(),
-             to);
+  PairSums four[4];
+  FOVEA_UNROLL for (int i = 0; i < 4; ++i) {
+    const auto a = halves[2 * i].raw, b = halves[2 * i + 1].raw;
+    four[i] = {
+        _mm512_add_ps(_mm512_shuffle_f32x4(a, b, _MM_PERM_CACA), _mm512_shuffle_f32x4(a, b, _MM_PERM_DBDB))};
+  }
+  const __m512i order = _mm512_set_epi32(15, 11, 7, 3, 14, 10, 6, 2, 13, 9, 5, 1, 12, 8, 4, 0);
+  hn::StoreU(PairSums{_mm512_permutexvar_ps(order, FoldQuarters(four).raw)}, hn::ScalableTag<float>(), to);
 }
 
 /// The weights are rounded to bf16, so they are computed as powers of 2, as in the other kernels of bf16.

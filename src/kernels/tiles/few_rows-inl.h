@@ -16,22 +16,36 @@ namespace HWY_NAMESPACE {
 
 #define FOVEA_UNROLL _Pragma("GCC unroll 16")
 
-/// The rows of one piece, each where it lies. Null: the cache has no such row.
+/// The rows of one piece, each where it lies.
 template <class S>
 struct PieceRows {
-  const S* rows[tile_keys];
-  StoredRows<S> first = {nullptr, 0};  ///< the first rows that are there
-  int64_t found = 0;
+  const S* rows[tile_keys];            ///< once NeedRows was called; null: the cache has no such row
+  Stretch<S> stretches[tile_keys];     ///< of the rows that are there
+  StoredRows<S> first = {nullptr, 0};  ///< the first one of them
+  int64_t found = 0, stretch_count = 0;
 
   HWY_INLINE void Fill(const HeadRows<S>& values, int64_t begin, int64_t end) {
     first = {nullptr, 0};
     found = 0;
-    for (int64_t k = 0; values.cached.rows && k < end - begin; ++k) rows[k] = nullptr;
+    stretch_count = 0;
+    needed_ = false;
+    count_ = end - begin;
     values.ForStretches(begin, end, [&](int64_t from, int64_t to, const StoredRows<S>& stretch) HWY_ATTR {
       if (found == 0) first = stretch;
       found += to - from;
-      Addresses(stretch, to - from, rows + (from - begin));
+      begins_[stretch_count] = static_cast<int32_t>(from - begin);
+      stretches[stretch_count++] = {stretch.data, to - from};
     });
+  }
+  /// Needs at least one row that is there.
+  HWY_INLINE RowsInOrder<S> InOrder() const { return {stretches, stretch_count, first.stride}; }
+  /// Writes `rows`. Mostly nobody needs them.
+  HWY_INLINE void NeedRows() {
+    if (needed_) return;
+    needed_ = true;
+    for (int64_t k = 0; found < count_ && k < count_; ++k) rows[k] = nullptr;
+    for (int64_t n = 0; n < stretch_count; ++n)
+      Addresses({stretches[n].data, first.stride}, stretches[n].count, rows + begins_[n]);
   }
 
  private:
@@ -48,6 +62,10 @@ struct PieceRows {
       address = hn::Add(address, hn::Set(d, stride * static_cast<uint64_t>(lanes)));
     }
   }
+
+  int32_t begins_[tile_keys];
+  int64_t count_ = 0;
+  bool needed_ = false;
 };
 
 /// Rows that are fetched bit by bit beside products, so that no product waits for them.
@@ -211,15 +229,18 @@ HWY_NOINLINE bool AbsorbFour(float scale, int64_t count, float* scores, int64_t 
     lanes[r] = hn::Zero(d);
   }
   auto smallest = hn::Set(d, 1.0f);
-  for (int64_t j = 0; j < count; j += 16) {
+  const auto absorb = [&]<bool kWhole>(int64_t j) HWY_ATTR {
     FOVEA_UNROLL for (int r = 0; r < 4; ++r) {
       const auto e = RoundedExponential::Of(
           d, hn::Sub(hn::Mul(hn::LoadU(d, scores + r * stride + j), factor), shifts[r]));
       StoreRounded(e, weights.Row(r) + j);
       lanes[r] = hn::Add(lanes[r], e);
-      smallest = RoundedWeights<4>::Smaller(smallest, e, count - j);
+      smallest = kWhole ? hn::Min(e, smallest) : RoundedWeights<4>::Smaller(smallest, e, count - j);
     }
-  }
+  };
+  int64_t j = 0;
+  for (; j + 16 <= count; j += 16) absorb.template operator()<true>(j);
+  if (j < count) absorb.template operator()<false>(j);
   weights.SetEvery(smallest);
   FoldFour(
       lanes, [](PairSums a, PairSums b) HWY_ATTR { return hn::Add(a, b); }, sums);
@@ -230,8 +251,8 @@ HWY_NOINLINE bool AbsorbFour(float scale, int64_t count, float* scores, int64_t 
 /// Adds kVectors vectors of the values of `pairs` pairs of keys, from element i on, to those of kRows
 /// gathered rows. The last vector has `last` elements. The sums stay in registers over the whole piece, so
 /// that four rows are stored once for a piece and not once for sixteen values. Fetches `fetched` rows of
-/// those ahead behind every pair. Without kScattered the addresses of the values are computed.
-template <int kRows, int kVectors, bool kWhole, bool kScattered, Dots S>
+/// those ahead behind every pair.
+template <int kRows, int kVectors, bool kWhole, Dots S>
 HWY_NOINLINE void AddPieceColumns(const uint32_t (*twos)[tile_keys / 2], const PieceRows<S>& values,
                                   int64_t pairs, int64_t i, int64_t last, RowsToFetch<S>& ahead,
                                   int64_t fetched, int64_t dim, float* gathered, int64_t padded) {
@@ -244,18 +265,14 @@ HWY_NOINLINE void AddPieceColumns(const uint32_t (*twos)[tile_keys / 2], const P
   }
   RowsToFetch<S> next = ahead;
   const int64_t lines = (dim * static_cast<int64_t>(sizeof(S)) + 63) / 64;
-  const S* row = values.first.data + i;
-  const S* const* rows = values.rows;
+  RowsInOrder<S> rows = values.InOrder();
   const uint32_t* weights = twos[0];
   for (const uint32_t* end = weights + pairs; weights < end; ++weights) {
     if (fetched == 1 && lines == 4)
       next.template NextLines<4>();
     else
       for (int64_t n = 0; n < fetched; ++n) next.Next(dim);
-    const S *even = kScattered ? rows[0] + i : row,
-            *odd = kScattered ? rows[1] + i : row + values.first.stride;
-    rows += 2;
-    row = odd + values.first.stride;
+    const S *even = rows.Next() + i, *odd = rows.Next() + i;
     Pairs value[2 * kVectors];
     FOVEA_UNROLL for (int v = 0; v < kVectors; ++v) {
       const Pairs a = kWhole ? LoadWholePairs(even + v * kPairLanes) : LoadPairs(even + v * kPairLanes, last),
@@ -306,12 +323,13 @@ constexpr int64_t kValuesAhead = 96;
 /// gathered[r] += Σ_j weight j · value j for kRows rows and the `count` values of a piece. With `fetch` as
 /// many rows are fetched, evenly over the products.
 template <int kRows, Dots S>
-HWY_INLINE void AddPieceRows(const RoundedWeights<kRows>& weights, const PieceRows<S>& values, int64_t dim,
+HWY_INLINE void AddPieceRows(const RoundedWeights<kRows>& weights, PieceRows<S>& values, int64_t dim,
                              int64_t count, bool fetch, float* gathered, int64_t padded) {
   const int64_t eights = count / kEight * kEight, pairs = eights / 2;
   RowsToFetch<S> ahead(values.first, kValuesAhead, fetch);
   if (!weights.every || values.found < count || pairs == 0) {
     for (int64_t k = 0; k < count; ++k) ahead.Next(dim);
+    values.NeedRows();
     return AddEights<kRows>(weights, values, 0, count, dim, gathered, padded);
   }
   // One row has eight sums: a product waits six cycles for the sum before it.
@@ -321,17 +339,17 @@ HWY_INLINE void AddPieceRows(const RoundedWeights<kRows>& weights, const PieceRo
   const bool one_pass = wide == dim ? dim == width : wide == 0 && dim <= kPairLanes;
   int64_t pass = 0;
   const auto fetched = [&]() HWY_ATTR -> int64_t { return !fetch || pass++ > 1 ? 0 : one_pass ? 2 : 1; };
-  const auto add = [&]<bool kScattered>() HWY_ATTR {
-    int64_t i = 0;
-    for (; i < wide; i += width)
-      AddPieceColumns<kRows, kVectors, true, kScattered>(weights.twos, values, pairs, i, kPairLanes, ahead,
-                                                         fetched(), dim, gathered, padded);
-    for (; i < dim; i += kPairLanes)
-      AddPieceColumns<kRows, 1, false, kScattered>(weights.twos, values, pairs, i, dim - i, ahead, fetched(),
-                                                   dim, gathered, padded);
-  };
-  values.first.count >= count ? add.template operator()<false>() : add.template operator()<true>();
-  if (eights < count) AddEights<kRows>(weights, values, eights, count, dim, gathered, padded);
+  int64_t i = 0;
+  for (; i < wide; i += width)
+    AddPieceColumns<kRows, kVectors, true>(weights.twos, values, pairs, i, kPairLanes, ahead, fetched(), dim,
+                                           gathered, padded);
+  for (; i < dim; i += kPairLanes)
+    AddPieceColumns<kRows, 1, false>(weights.twos, values, pairs, i, dim - i, ahead, fetched(), dim, gathered,
+                                     padded);
+  if (eights < count) {
+    values.NeedRows();
+    AddEights<kRows>(weights, values, eights, count, dim, gathered, padded);
+  }
 }
 
 template <Dots S>
@@ -348,12 +366,29 @@ HWY_INLINE void AddPieceValues(S, const HeadRows<S>& values, const Piece& piece,
   });
 }
 
+/// ProductsOfPiece for a piece whose keys are all there. One loop goes over all of them, so queries stay in
+/// registers from one page of a cache to the next. Returns false if keys are missing, or too long for that.
+HWY_INLINE bool WholeProducts(const Problem<float>& p, const HeadRows<DotBf16>& keys, const Piece& piece,
+                              int64_t first, int64_t rows, const SplitScratch<float>& scratch) {
+  const int64_t padded = PaddedPairs<float>(p.score_dim), count = piece.end - piece.begin,
+                stride = scratch.stride;
+  PieceRows<DotBf16> own;
+  own.Fill(keys, piece.begin, piece.end);
+  if (own.found < count || p.score_dim > kKeptVectors * kPairLanes) return false;
+  ForRowGroups(rows, [&]<int kRows>(int64_t r) HWY_ATTR {
+    AnyKeptScores<kRows>(scratch.queries + (first + r) * padded, padded, own.first, own.InOrder(),
+                         p.score_dim, count, r == 0, scratch.scores + (first + r) * stride, stride);
+  });
+  return true;
+}
+
 /// One piece for few rows, which all see it whole.
 HWY_NOINLINE void AddPieceToFew(const Problem<float>& p, const HeadRows<DotBf16>& keys,
                                 const HeadRows<DotBf16>& values, const Piece& piece, int64_t first,
                                 int64_t rows, const SplitScratch<float>& scratch) {
   const int64_t width = SplitWidth(p), count = piece.end - piece.begin, stride = scratch.stride;
-  ProductsOfPiece(p, keys, piece, first, rows, scratch);
+  if (!WholeProducts(p, keys, piece, first, rows, scratch))
+    ProductsOfPiece(p, keys, piece, first, rows, scratch);
   PieceRows<DotBf16> own;
   own.Fill(values, piece.begin, piece.end);
   ForRowGroups(rows, [&]<int kRows>(int64_t r) HWY_ATTR {

@@ -114,6 +114,9 @@ class ManyRows {
     const int64_t next_end = HWY_MIN(rows_end, piece_.end + tile_keys);
     next_keys_.Fill(keys_, piece_.end, next_end);
     next_values_.Fill(values_, piece_.end, next_end);
+    value_rows_.NeedRows();
+    next_keys_.NeedRows();
+    next_values_.NeedRows();
     fetch_keys_ = {&next_keys_, next_end - piece_.end, p_.score_dim};
     fetch_values_ = {&next_values_, next_end - piece_.end, p_.value_dim};
     if (piece_.begin == rows_begin) fetch_own_ = {&value_rows_, count, p_.value_dim};

@@ -63,22 +63,22 @@ HWY_INLINE void TwoLanes(const float* queries, const uint32_t* const (&keys)[kKe
   }
   AddSums(more, to);
 }
-/// The same with lanes kLane + 2 and kLane + 10.
+/// The same with lanes kLane + 4 and kLane + 12.
 template <int kLane, int kVectors, int kKeys>
 HWY_INLINE void FourLanes(const float* queries, const uint32_t* const (&keys)[kKeys], PairSums (&to)[kKeys]) {
   PairSums odd[kKeys];
   TwoLanes<kLane, kVectors>(queries, keys, to);
-  TwoLanes<kLane + 2, kVectors>(queries, keys, odd);
+  TwoLanes<kLane + 4, kVectors>(queries, keys, odd);
   AddSums(odd, to);
 }
 template <int kVectors, int kKeys>
 HWY_INLINE void AllLanes(const float* queries, const uint32_t* const (&keys)[kKeys], PairSums (&to)[kKeys]) {
   PairSums odd[kKeys], more[kKeys];
   FourLanes<0, kVectors>(queries, keys, to);
-  FourLanes<1, kVectors>(queries, keys, more);
+  FourLanes<2, kVectors>(queries, keys, more);
   AddSums(more, to);
-  FourLanes<4, kVectors>(queries, keys, odd);
-  FourLanes<5, kVectors>(queries, keys, more);
+  FourLanes<1, kVectors>(queries, keys, odd);
+  FourLanes<3, kVectors>(queries, keys, more);
   AddSums(more, odd);
   AddSums(odd, to);
 }
