@@ -10,7 +10,7 @@
 
 #include "kernels/flash/flash.h"
 #include "kernels/flash/short-inl.h"
-#include "kernels/flash/split-inl.h"
+#include "kernels/flash/split_together-inl.h"
 #include "kernels/flash/whole_rows_backward-inl.h"
 
 HWY_BEFORE_NAMESPACE();

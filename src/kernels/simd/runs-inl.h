@@ -16,20 +16,13 @@ namespace HWY_NAMESPACE {
 
 /// The first run that ends behind position `begin`; runs.count if there is none.
 HWY_INLINE int64_t FirstRunBehind(const CachedRows& rows, int64_t begin) {
-  // Pages are runs of one length. The search among 512 of them took a twentieth of the time of a piece.
-  const auto ends_behind = [&](int64_t run)
-                               HWY_ATTR { return rows.runs[run].position + rows.runs[run].count > begin; };
-  if (rows.count > 0 && rows.runs[0].count > 0) {
-    const int64_t guess = begin / rows.runs[0].count;
-    if (guess < rows.count && ends_behind(guess) && (guess == 0 || !ends_behind(guess - 1))) return guess;
-  }
   int64_t low = 0, high = rows.count;
   while (low < high) {
     const int64_t middle = (low + high) / 2;
-    if (ends_behind(middle))
-      high = middle;
-    else
+    if (rows.runs[middle].position + rows.runs[middle].count <= begin)
       low = middle + 1;
+    else
+      high = middle;
   }
   return low;
 }
@@ -109,13 +102,13 @@ HWY_INLINE void FetchRow(const S* row, int64_t dim) {
   for (; i < dim; i += line) FetchLine(row + i);
 }
 
-/// `count` rows that lie side by side.
+/// `count` rows that lie side by side, the first of them at position `begin` of a piece.
 template <class S>
 struct Stretch {
   const S* data;
-  int64_t count;
+  int64_t begin, count;
 };
-/// The rows of stretches, one after the other.
+/// The rows of `count` stretches, at least one, in order. `stride` leads from row to row.
 template <class S>
 class RowsInOrder {
  public:

@@ -49,7 +49,7 @@ constexpr int kKeptVectors = 4;
 
 /// The queries of kRows rows in registers. Those of four rows exchange quarters: vector r holds quarter t of
 /// row (r + t) mod 4. So a vector of a key gives a quarter of a sum of each row. Two steps of the four rows'
-/// sums then take three permutations, where FoldHalves and its like take seven permutations and blends.
+/// sums then take three permutations. With FoldHalves they take four, and two blends.
 template <int kRows, int kVectors>
 HWY_INLINE void KeepQueries(const float* queries, int64_t padded, Pairs (&query)[kRows][kVectors]) {
   const PairTag pairs;
@@ -58,9 +58,10 @@ HWY_INLINE void KeepQueries(const float* queries, int64_t padded, Pairs (&query)
     FOVEA_UNROLL for (int r = 0; r < kRows; ++r) rows[r] =
         hn::LoadU(pairs, reinterpret_cast<const uint16_t*>(queries + r * padded) + v * kPairLanes).raw;
     FOVEA_UNROLL for (int r = 0; r < kRows; ++r) {
-      FOVEA_UNROLL for (int t = 1; kRows == 4 && t < 4; ++t) query[r][v].raw = _mm512_mask_blend_epi32(
-          static_cast<__mmask16>(0xf << 4 * t), t == 1 ? rows[r] : query[r][v].raw, rows[(r + t) % kRows]);
-      if (kRows < 4) query[r][v].raw = rows[r];
+      __m512i& kept = query[r][v].raw;
+      kept = rows[r];
+      FOVEA_UNROLL for (int t = 1; kRows == 4 && t < 4; ++t) kept =
+          _mm512_mask_blend_epi32(static_cast<__mmask16>(0xf << 4 * t), kept, rows[(r + t) % kRows]);
     }
   }
 }
@@ -72,9 +73,9 @@ HWY_INLINE PairSums FoldExchanged(PairSums a, PairSums b, PairSums c, PairSums d
   return {_mm512_add_ps(even, _mm512_shuffle_f32x4(odd, odd, _MM_PERM_CBAD))};
 }
 
-/// StoredScores for rows of kVectors vectors, the last of which has `last` elements; with kWhole all of them.
-/// All queries stay in registers. The keys lie in `stretches`, and `first` is the first of them. This is a
-/// function of its own because these loops need most registers of both kinds.
+/// ScoresInOrder for rows of kVectors vectors, the last of which has `last` elements; with kWhole all of
+/// them. All queries stay in registers. This is a function of its own because these loops need most registers
+/// of both kinds.
 template <int kRows, int kVectors, bool kWhole, class S>
 HWY_NOINLINE void KeptScores(const float* queries, int64_t padded, const StoredRows<S>& first,
                              RowsInOrder<S> keys, int64_t last, int64_t count, bool fetch, float* scores,
@@ -115,18 +116,18 @@ HWY_NOINLINE void KeptScores(const float* queries, int64_t padded, const StoredR
   }
 }
 
-/// KeptScores for rows of `dim` elements. Returns false if these are too many for the registers.
+/// scores[r · score_stride + j] = ⟨query r, key j⟩ for kRows queries and the next `count` rows of `keys`.
+/// `first` are those of them that lie side by side: with `fetch`, rows ahead of them are fetched.
 template <int kRows, Dots S>
-HWY_INLINE bool AnyKeptScores(const float* queries, int64_t padded, const StoredRows<S>& first,
-                              const RowsInOrder<S>& keys, int64_t dim, int64_t count, bool fetch,
-                              float* scores, int64_t score_stride) {
+HWY_INLINE void ScoresInOrder(const float* queries, int64_t padded, const StoredRows<S>& first,
+                              RowsInOrder<S> keys, int64_t dim, int64_t count, bool fetch, float* scores,
+                              int64_t score_stride) {
   const auto kept = [&]<int kVectors>() HWY_ATTR {
     const int64_t last = dim - (kVectors - 1) * kPairLanes;
     last == kPairLanes ? KeptScores<kRows, kVectors, true>(queries, padded, first, keys, kPairLanes, count,
                                                            fetch, scores, score_stride)
                        : KeptScores<kRows, kVectors, false>(queries, padded, first, keys, last, count, fetch,
                                                             scores, score_stride);
-    return true;
   };
   switch ((dim + kPairLanes - 1) / kPairLanes) {
     case 1:
@@ -138,27 +139,18 @@ HWY_INLINE bool AnyKeptScores(const float* queries, int64_t padded, const Stored
     case kKeptVectors:
       return kept.template operator()<kKeptVectors>();
     default:
-      return false;
+      break;
   }
-}
-
-template <int kRows, Dots S>
-HWY_INLINE void StoredScores(const float* queries, int64_t padded, const StoredRows<S>& keys, int64_t dim,
-                             int64_t count, bool fetch, float* scores, int64_t score_stride) {
-  const Stretch<S> all{keys.data, count};
-  if (AnyKeptScores<kRows>(queries, padded, keys, RowsInOrder<S>(&all, 1, keys.stride), dim, count, fetch,
-                           scores, score_stride))
-    return;
   const hn::ScalableTag<float> d;
   constexpr int kKeys = kSums / kRows;
   const PairTag pairs;
-  RowsToFetch<S> ahead(keys, RowsAhead<S>(dim), fetch);
+  RowsToFetch<S> ahead(first, RowsAhead<S>(dim), fetch);
   for (int64_t j = 0; j < count; j += kKeys) {
     PairSums sums[kSums];
     FOVEA_UNROLL for (int i = 0; i < kSums; ++i) sums[i] = hn::Zero(d);
     FOVEA_UNROLL for (int k = 0; k < kKeys; ++k) {
       ahead.Next(dim);
-      const S* row = keys.at(j + k < count ? j + k : count - 1);
+      const S* row = keys.Next();
       for (int64_t i = 0; i < dim; i += kPairLanes) {
         const Pairs key = LoadPairs(row + i, dim - i);
         FOVEA_UNROLL for (int r = 0; r < kRows; ++r)
@@ -172,6 +164,14 @@ HWY_INLINE void StoredScores(const float* queries, int64_t padded, const StoredR
     FoldAll(folded, all);
     LeaveScores<kRows>(all, count - j, scores + j, score_stride);
   }
+}
+
+template <int kRows, Dots S>
+HWY_INLINE void StoredScores(const float* queries, int64_t padded, const StoredRows<S>& keys, int64_t dim,
+                             int64_t count, bool fetch, float* scores, int64_t score_stride) {
+  const Stretch<S> all{keys.data, 0, count};
+  ScoresInOrder<kRows>(queries, padded, keys, RowsInOrder<S>(&all, 1, keys.stride), dim, count, fetch, scores,
+                       score_stride);
 }
 #undef FOVEA_UNROLL
 

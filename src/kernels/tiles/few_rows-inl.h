@@ -33,8 +33,7 @@ struct PieceRows {
     values.ForStretches(begin, end, [&](int64_t from, int64_t to, const StoredRows<S>& stretch) HWY_ATTR {
       if (found == 0) first = stretch;
       found += to - from;
-      begins_[stretch_count] = static_cast<int32_t>(from - begin);
-      stretches[stretch_count++] = {stretch.data, to - from};
+      stretches[stretch_count++] = {stretch.data, from - begin, to - from};
     });
   }
   /// Needs at least one row that is there.
@@ -44,26 +43,24 @@ struct PieceRows {
     if (needed_) return;
     needed_ = true;
     for (int64_t k = 0; found < count_ && k < count_; ++k) rows[k] = nullptr;
-    for (int64_t n = 0; n < stretch_count; ++n)
-      Addresses({stretches[n].data, first.stride}, stretches[n].count, rows + begins_[n]);
+    for (int64_t n = 0; n < stretch_count; ++n) Addresses(stretches[n]);
   }
 
  private:
   /// By vectors, since a loop over the rows shows in the profile of a call.
-  static HWY_INLINE void Addresses(const StoredRows<S>& stretch, int64_t count, const S** to) {
+  HWY_INLINE void Addresses(const Stretch<S>& stretch) {
     const hn::ScalableTag<uint64_t> d;
     const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
-    const auto stride = static_cast<uint64_t>(stretch.stride) * sizeof(S);
+    const auto stride = static_cast<uint64_t>(first.stride) * sizeof(S);
     auto address = hn::Add(hn::Set(d, reinterpret_cast<uint64_t>(stretch.data)),
                            hn::Mul(hn::Iota(d, 0), hn::Set(d, stride)));
-    for (int64_t k = 0; k < count; k += lanes) {
-      hn::BlendedStore(address, hn::FirstN(d, static_cast<size_t>(count - k)), d,
-                       reinterpret_cast<uint64_t*>(to + k));
+    for (int64_t k = 0; k < stretch.count; k += lanes) {
+      hn::BlendedStore(address, hn::FirstN(d, static_cast<size_t>(stretch.count - k)), d,
+                       reinterpret_cast<uint64_t*>(rows + stretch.begin + k));
       address = hn::Add(address, hn::Set(d, stride * static_cast<uint64_t>(lanes)));
     }
   }
 
-  int32_t begins_[tile_keys];
   int64_t count_ = 0;
   bool needed_ = false;
 };
@@ -367,16 +364,16 @@ HWY_INLINE void AddPieceValues(S, const HeadRows<S>& values, const Piece& piece,
 }
 
 /// ProductsOfPiece for a piece whose keys are all there. One loop goes over all of them, so queries stay in
-/// registers from one page of a cache to the next. Returns false if keys are missing, or too long for that.
+/// registers from one page of a cache to the next. Returns false if keys are missing.
 HWY_INLINE bool WholeProducts(const Problem<float>& p, const HeadRows<DotBf16>& keys, const Piece& piece,
                               int64_t first, int64_t rows, const SplitScratch<float>& scratch) {
   const int64_t padded = PaddedPairs<float>(p.score_dim), count = piece.end - piece.begin,
                 stride = scratch.stride;
   PieceRows<DotBf16> own;
   own.Fill(keys, piece.begin, piece.end);
-  if (own.found < count || p.score_dim > kKeptVectors * kPairLanes) return false;
+  if (own.found < count) return false;
   ForRowGroups(rows, [&]<int kRows>(int64_t r) HWY_ATTR {
-    AnyKeptScores<kRows>(scratch.queries + (first + r) * padded, padded, own.first, own.InOrder(),
+    ScoresInOrder<kRows>(scratch.queries + (first + r) * padded, padded, own.first, own.InOrder(),
                          p.score_dim, count, r == 0, scratch.scores + (first + r) * stride, stride);
   });
   return true;

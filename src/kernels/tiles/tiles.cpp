@@ -10,6 +10,7 @@
 #define HWY_TARGET_INCLUDE "kernels/tiles/tiles.cpp"
 #include "hwy/foreach_target.h"
 #include "hwy/highway.h"
+#include "kernels/flash/split_together-inl.h"
 #include "kernels/tiles/backward-inl.h"
 #include "kernels/tiles/many_rows-inl.h"
 

@@ -1,0 +1,111 @@
+// The algorithm `split` for entries of a cache that have keys in common (Together). A unit is a chunk and a
+// head of keys, for all entries that share it.
+#if defined(FOVEA_FLASH_SPLIT_TOGETHER_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef FOVEA_FLASH_SPLIT_TOGETHER_INL_H_
+#undef FOVEA_FLASH_SPLIT_TOGETHER_INL_H_
+#else
+#define FOVEA_FLASH_SPLIT_TOGETHER_INL_H_
+#endif
+
+#include "kernels/flash/split-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace fovea::kernels {
+namespace HWY_NAMESPACE {
+
+/// The rows that share what is read of a chunk. More of them would not fit the second-level cache beside it.
+constexpr int64_t kMostSharing = 64;
+
+/// The rows of the largest unit.
+template <class T>
+HWY_INLINE int64_t MostSharing(const Together<T>& t) {
+  int64_t most = kMostSharing;
+  for (int64_t n = 0; n < t.count; ++n) most = HWY_MAX(most, GroupRows(*t.problems[n]));
+  return most;
+}
+template <class T>
+HWY_INLINE Partials<T> TakePartials(const Problem<T>& p, Carve& carve) {
+  const Chunks chunks = ChunksOf(p, p.kv_heads);
+  Partials<T> partials{nullptr, chunks.count, PartialWidth(p)};
+  if (chunks.count > 1) partials.data = carve.Take<T>(PartialElements(p, p.kv_heads, GroupRows(p)));
+  return partials;
+}
+template <class T>
+HWY_INLINE int64_t LongestKeys(const Together<T>& t) {
+  int64_t most = 0;
+  for (int64_t n = 0; n < t.count; ++n) most = HWY_MAX(most, t.problems[n]->key_len);
+  return most;
+}
+
+/// For `count` entries, none of which is larger than `largest`.
+template <class T>
+HWY_NOINLINE size_t SplitTogetherBytes(const Problem<T>& largest, int64_t count, int threads) {
+  Carve carve(nullptr);
+  carve.Take<Partials<T>>(count);
+  for (int64_t n = 0; n < count; ++n) TakePartials(largest, carve);
+  for (int n = 0; n < threads; ++n)
+    TakeSplitScratch(largest, HWY_MAX(kMostSharing, GroupRows(largest)), largest.key_len, carve);
+  return carve.Used();
+}
+
+template <class T, class S>
+HWY_NOINLINE void SplitSharedUnit(const Together<T>& t, const SharedChunk& shared, int64_t kv,
+                                  const Partials<T>* partials, const SplitScratch<T>& scratch) {
+  SplitMember<T, S> members[kMostSharing];
+  int64_t ends[kMostSharing];
+  const Problem<T>& p = *t.problems[shared.first];
+  const int64_t heads = p.query_heads / p.kv_heads, together = HeadsTogether(p), keys = FixedChunkKeys(p),
+                key_begin = shared.chunk * keys;
+  const Operand<const S*> none{};
+  for (int64_t first = 0; first < heads; first += together) {
+    for (int64_t n = shared.first; n < shared.first + shared.count;) {
+      int64_t count = 0, rows = 0;
+      const int64_t begin = n;
+      for (; n < shared.first + shared.count; ++n, ++count) {
+        const Problem<T>& own = *t.problems[n];
+        if (count > 0 && (count == kMostSharing || rows + together * own.query_len > kMostSharing)) break;
+        members[count] = MemberOf(own, none, none, 0, kv);
+        members[count].at.h = kv * heads + first;
+        ends[count] = HWY_MIN(own.key_len, key_begin + keys);
+        rows += together * own.query_len;
+      }
+      SplitBlock(members, count, together, key_begin, HWY_MIN(shared.end, ends[0]), ends, scratch);
+      for (int64_t m = 0, row = 0; m < count; ++m) {
+        LeaveMember(members[m], t.outputs[begin + m], together, shared.chunk, partials[begin + m], row,
+                    scratch);
+        row += together * members[m].at.rows;
+      }
+    }
+  }
+}
+
+template <class T, class S>
+HWY_NOINLINE void SplitTogether(const Together<T>& t, Executor& executor, std::byte* memory) {
+  Carve carve(memory), one(nullptr);
+  auto* partials = carve.Take<Partials<T>>(t.count);
+  for (int64_t n = 0; n < t.count; ++n) partials[n] = TakePartials(*t.problems[n], carve);
+  std::byte* scratch = memory + carve.Used();
+  const Problem<T>& p = *t.problems[0];
+  const int64_t rows = MostSharing(t), key_len = LongestKeys(t);
+  TakeSplitScratch(p, rows, key_len, one);
+  executor.parallel_for(t.chunk_count * p.kv_heads, [&](int64_t unit, int worker) {
+    Carve mine(scratch + static_cast<size_t>(worker) * one.Used());
+    SplitSharedUnit<T, S>(t, t.chunks[unit / p.kv_heads], unit % p.kv_heads, partials,
+                          TakeSplitScratch(p, rows, key_len, mine));
+  });
+  executor.parallel_for(t.count * p.query_heads, [&](int64_t unit, int) {
+    const int64_t n = unit / p.query_heads, h = unit % p.query_heads;
+    const Problem<T>& own = *t.problems[n];
+    if (!partials[n].data) return;
+    for (int64_t row = 0; row < own.query_len; ++row) {
+      const int64_t index = h * own.query_len + row;
+      LeaveMergedRow(own, partials[n], index, RowsInto(own, t.outputs[n]));
+    }
+  });
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace fovea::kernels
+HWY_AFTER_NAMESPACE();
+
+#endif
