@@ -177,9 +177,7 @@ Operands attention_operands(Operands products, const AttentionShape& shape) {
 
 std::optional<AttentionPlan> bf16_plan(Operands operands, const AttentionSpec& spec,
                                        const AttentionShape& shape, PlanCache* plans) {
-  // No kernel of bf16 drops weights in its backward pass.
-  if (operands != Operands::bf16 || shape.value_dim == AttentionShape::no_values || spec.dropout.rate > 0.0)
-    return std::nullopt;
+  if (operands != Operands::bf16 || shape.value_dim == AttentionShape::no_values) return std::nullopt;
   const PlanOptions options{.dtype = DType::bf16};
   AttentionPlan plan = plans ? plans->of(spec, shape, options) : make_plan(spec, shape, options);
   if (!plan.multiplies_16_bits()) return std::nullopt;
@@ -204,7 +202,7 @@ Var attention(const AttentionCall& call, const Var& query, const Var& key, const
                           "an f32 plan, or one of bf16 where queries, keys and values are given",
                           "one of " + std::string(to_string(call.plan->dtype())));
   std::optional<AttentionPlan> in_bf16;
-  if (!call.plan && !call.weights && call.arguments.empty())
+  if (!call.plan)
     in_bf16 = bf16_plan(attention_operands(operands_of(tape), shape), call.spec, shape, call.plans);
   AttentionPlan plan = in_bf16 ? *in_bf16 : plan_of(call, shape);
   Tensor rounded_query, rounded_key, rounded_value;

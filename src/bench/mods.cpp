@@ -27,9 +27,10 @@ struct Times {
 
 Times measure(const ModsBench& o, const Row& row) {
   const Shape shape{1, o.heads, o.length, o.head_dim};
-  const Tensor q = random_operand(shape, 1), k = random_operand(shape, 2), v = random_operand(shape, 3),
-               d_output = random_operand(shape, 4), out(DType::f32, shape), d_q(DType::f32, shape),
-               d_k(DType::f32, shape), d_v(DType::f32, shape), lse(DType::f32, {1, o.heads, o.length});
+  const auto drawn = [&](std::uint64_t seed) { return rounded_to(o.dtype, random_operand(shape, seed)); };
+  const Tensor q = drawn(1), k = drawn(2), v = drawn(3), d_output = drawn(4), out(o.dtype, shape),
+               d_q(o.dtype, shape), d_k(o.dtype, shape), d_v(o.dtype, shape),
+               lse(DType::f32, {1, o.heads, o.length});
   const AttentionPlan plan = make_plan(row.spec,
                                        {.num_query_heads = o.heads,
                                         .num_kv_heads = o.heads,
@@ -37,7 +38,7 @@ Times measure(const ModsBench& o, const Row& row) {
                                         .key_len = o.length,
                                         .head_dim = o.head_dim,
                                         .value_dim = o.head_dim},
-                                       {.kernel = o.kernel});
+                                       {.dtype = o.dtype, .kernel = o.kernel});
   const bool by_scores = derivative_of(row.spec.normalizer) != WeightDerivative::none;
   AttentionInputs in{.query = q, .key = k, .value = v};
   AttentionGradients g{.value = d_v};
@@ -72,6 +73,7 @@ std::vector<Row> rows_of(const ModsBench& o) {
   const Tensor centers = random_operand({1, 1, o.length, 1}, 9);
   std::vector<Row> rows{
       {"none"},
+      {"dropout", {.dropout = {0.1}}},
       {"soft cap", {.mods = {SoftCap{50}}}},
       {"alibi", {.mods = {AlibiBias{}}}, {{"mods[0].slope", slopes}}},
       {"alibi as a lambda", {.mods = {own}}, {{"mods[0].slope", slopes}}},

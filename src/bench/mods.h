@@ -6,12 +6,15 @@
 #include <functional>
 #include <string>
 
+#include "fovea/core/dtype.h"
+
 namespace fovea::bench {
 
 struct ModsBench {
   std::int64_t length = 2048, heads = 4, head_dim = 64;
-  std::int64_t repeat = 5;  ///< runs, of which the best counts
-  std::string kernel;       ///< a kernel to force; empty: the best
+  std::int64_t repeat = 5;   ///< runs, of which the best counts
+  DType dtype = DType::f32;  ///< of queries, keys, values and results; f32 or bf16
+  std::string kernel;        ///< a kernel to force; empty: the best
 };
 
 /// Times include the gradients of arguments. Ratios are to plain softmax, the first row.

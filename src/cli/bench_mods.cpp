@@ -17,8 +17,9 @@ struct Options {
 void run(const Options& o) {
   nn::use_threads(o.threads);
   fmt::print(
-      "Mods and normalisers, length {}, {} heads of {}, f32, {} threads; gradients of arguments included.\n",
-      o.bench.length, o.bench.heads, o.bench.head_dim, default_executor().thread_count());
+      "Mods and normalisers, length {}, {} heads of {}, {}, {} threads; gradients of arguments included.\n",
+      o.bench.length, o.bench.heads, o.bench.head_dim, to_string(o.bench.dtype),
+      default_executor().thread_count());
   fmt::print("{:<26} {:>10} {:>6} {:>11} {:>6}\n", "beside softmax alone", "forward ms", "ratio",
              "backward ms", "ratio");
   bench::measure_mods(o.bench, [](const bench::ModsRow& row) {
@@ -37,7 +38,10 @@ void register_bench_mods(Command bench) {
       .check(in_range(1, 1 << 15));
   command.add_option("--heads", o->bench.heads).check(in_range(1, 1024));
   command.add_option("--head-dim", o->bench.head_dim).check(in_range(1, 4096));
-  command.add_option("--kernel", o->bench.kernel, "avx512, avx2, baseline or reference; default: the best");
+  static const std::vector<std::pair<std::string, DType>> types{{"f32", DType::f32}, {"bf16", DType::bf16}};
+  command.add_choice("--dtype", o->bench.dtype, types, "of queries, keys, values and results");
+  command.add_option("--kernel", o->bench.kernel,
+                     "avx512bf16, avx512, avx2, baseline or reference; default: the best");
   command.add_option("--repeat", o->bench.repeat, "runs, of which the best counts").check(in_range(1, 1000));
   add_threads_option(command, o->threads);
   command.callback([o] { run(*o); });

@@ -17,9 +17,16 @@ const char* absence_unless() {
 
 #if HWY_ARCH_X86
 const Isa avx512_isa{.name = "avx512", .absence = absence_unless<cpu_has_avx512>, .mods = ModIsa::avx512};
-const Isa avx512bf16_isa{
-    .name = "avx512bf16", .base = &avx512_isa, .absence = dot_absence, .multiplies_bf16 = true};
-const Isa amx_isa{.name = "amx", .base = &avx512bf16_isa, .absence = amx_absence, .multiplies_bf16 = true};
+const Isa avx512bf16_isa{.name = "avx512bf16",
+                         .base = &avx512_isa,
+                         .absence = dot_absence,
+                         .mods = ModIsa::avx512,
+                         .multiplies_bf16 = true};
+const Isa amx_isa{.name = "amx",
+                  .base = &avx512bf16_isa,
+                  .absence = amx_absence,
+                  .mods = ModIsa::avx512,
+                  .multiplies_bf16 = true};
 const Isa avx2_isa{.name = "avx2", .absence = absence_unless<cpu_has_avx2>, .mods = ModIsa::avx2};
 const Isa baseline_isa{.name = "baseline", .absence = absence_unless<cpu_has_sse42>};
 #else

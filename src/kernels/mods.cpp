@@ -33,6 +33,24 @@ struct Entries {
   }
 };
 
+// Mods compute whole vectors of mod_lanes scores. The lanes behind the last of `count` numbers repeat it.
+template <class T>
+void repeat_last(T* row, std::int64_t count) {
+  const std::int64_t end = (count + mod_lanes - 1) / mod_lanes * mod_lanes;
+  std::fill(row + count, row + end, row[count - 1]);
+}
+
+// `count` numbers that are `stride` apart, as a row.
+template <class T>
+void load_row(const T* from, std::int64_t stride, std::int64_t count, T* row) {
+  if (stride == 1) {
+    std::copy_n(from, count, row);
+  } else {
+    for (std::int64_t j = 0; j < count; ++j) row[j] = from[j * stride];
+  }
+  repeat_last(row, count);
+}
+
 template <class T>
 bool wanted(const ModArgument<T>& argument) {
   return argument.gradient != nullptr;
@@ -49,18 +67,14 @@ typename ModTile<T>::Argument load(const Problem<T>& p, const ProblemMod<T>& mod
       T* row = to + r * mod_stride;
       const T* from = base + (at.row + r) * x.strides[2];
       for (std::int64_t j = 0; j < at.count; ++j) row[j] = from[entries.at(at, r, j) * x.strides[3]];
-      std::fill(row + at.count, row + mod_stride, row[at.count - 1]);
+      repeat_last(row, at.count);
     }
     return {to, mod_stride};
   }
   const std::int64_t rows = x.strides[2] != 0 ? at.rows : 1;
-  for (std::int64_t r = 0; r < rows; ++r) {
-    T* row = to + r * mod_stride;
-    const T* from = base + (at.row + r) * x.strides[2] + at.key * x.strides[3];
-    for (std::int64_t j = 0; j < at.count; ++j) row[j] = from[j * x.strides[3]];
-    std::fill(row + at.count, row + mod_stride, row[at.count - 1]);  // the spare lanes repeat the last valid
-                                                                     // value
-  }
+  for (std::int64_t r = 0; r < rows; ++r)
+    load_row(base + (at.row + r) * x.strides[2] + at.key * x.strides[3], x.strides[3], at.count,
+             to + r * mod_stride);
   return {to, rows > 1 ? mod_stride : 0};
 }
 
@@ -187,7 +201,7 @@ void run_chain_back(const Problem<T>& p, const ProblemMods<T>& list, const ModPl
   for (std::int64_t r = 0; r < at.rows; ++r) {
     T* row = buffers.d_scores + r * mod_stride;
     std::copy_n(d_result + r * stride, at.count, row);
-    std::fill(row + at.count, row + mod_stride, T{0});
+    std::fill_n(row + at.count, mod_lanes, T{0});  // as many as may be behind the last score
   }
   for (std::size_t n = mods.size(); n-- > 0;) {
     const ProblemMod<T>& mod = mods[n];
@@ -243,7 +257,7 @@ void apply_mods(const Problem<T>& p, const ModPlace& at, T* scores, std::int64_t
   for (std::int64_t r = 0; r < at.rows; ++r) {
     T* row = buffers.stages + r * mod_stride;
     for (std::int64_t j = 0; j < at.count; ++j) row[j] = scores[r * stride + j] * scale;
-    std::fill(row + at.count, row + mod_stride, row[at.count - 1]);
+    repeat_last(row, at.count);
   }
   run_chain(p, p.mods, at, scores, stride, buffers);
 }

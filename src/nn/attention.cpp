@@ -192,8 +192,7 @@ autograd::AttentionCall MultiHeadAttention::engine_call(Context& context, const 
         {argument.name, argument.learned ? context.use(*argument.learned) : Var(argument.fixed)});
   engine.arguments.insert(engine.arguments.end(), call.arguments.begin(), call.arguments.end());
   if (spec.dropout.rate > 0.0) engine.dropout_seed = next_seed(context);
-  if (options_.precision == Precision::full && options_.kernel.empty() && !engine.weights &&
-      engine.arguments.empty())
+  if (options_.precision == Precision::full && options_.kernel.empty())
     engine.plan = autograd::bf16_plan(operands, spec, shape, plans_.get());
   if (!engine.plan)
     engine.plan = plans_->of(spec, shape, {.precision = options_.precision, .kernel = options_.kernel});

@@ -170,8 +170,9 @@ TEST(Candidates, GiveAReasonWhereForcedInVain) {
             "baseline split: whole rows of scores are needed");
   EXPECT_EQ(said({.score = Location{}}, {.kernel = "baseline tiled"}), "accepted");  // a product of rows
   EXPECT_EQ(said({}, {.kernel = "portable tiles"}), "portable tiles: f32 at Precision::full");
-  EXPECT_EQ(said({.mods = {SoftCap{2}}}, {.dtype = DType::f16, .kernel = "portable tiles"}),
-            "portable tiles: score mods");
+  EXPECT_EQ(said({.mods = {SoftCap{2}}}, {.dtype = DType::f16, .kernel = "portable tiles"}), "accepted");
+  EXPECT_EQ(said({.normalizer = Sigmoid{}}, {.dtype = DType::f16, .kernel = "portable tiles"}),
+            "portable tiles: its normaliser is not softmax");
   EXPECT_EQ(said({.mods = {SoftCap{2}}}, {.kernel = "baseline short"}), "baseline short: it has mods");
   EXPECT_EQ(said({.normalizer = Sigmoid{}}, {.kernel = "baseline short"}),
             "baseline short: its normaliser is not softmax");
@@ -273,12 +274,12 @@ TEST(Candidates, ExplainNamesTheKernelsOfACache) {
   EXPECT_EQ(line({}, {.kernel = "baseline"}),
             "keys in a cache: baseline tiled, baseline split up to 8 queries" + no_short);
   EXPECT_EQ(line({}, {.dtype = DType::bf16, .kernel = "tiles"}),
-            "keys in a cache: portable tiles, baseline split up to 32 queries");
-  EXPECT_EQ(
-      line({}, {.dtype = DType::f16, .kernel = "tiles"}),
-      "keys in a cache: baseline tiled, baseline split up to 32 queries; refused portable tiles: it reads "
-      "caches of bf16 alone" +
-          no_short);
+            "keys in a cache: portable tiles, baseline split up to 32 queries; with weights baseline tiled, "
+            "baseline direct up to 32 queries");
+  EXPECT_EQ(line({}, {.dtype = DType::f16, .kernel = "tiles"}),
+            "keys in a cache: baseline tiled, baseline split up to 32 queries; with weights baseline tiled, "
+            "baseline direct up to 32 queries; refused portable tiles: it reads caches of bf16 alone" +
+                no_short);
   EXPECT_EQ(
       line({.score = Additive{}}, {.kernel = "baseline"}),
       "keys in a cache: baseline additive, baseline direct up to 8 queries; with weights baseline additive, "

@@ -298,6 +298,12 @@ HWY_INLINE int64_t KeyGroups(const Problem<T>& p, int64_t tiles) {
   if (p.shared_dense_gradient) return HWY_MAX(HWY_MIN(kSharedGroups, tiles), 1);
   return HWY_MAX(HWY_MIN(HWY_MIN(kUnits / heads, kGroups), tiles), 1);
 }
+/// The most keys of a group, where some calls of a plan have gradients that heads share and others have none.
+template <class T>
+HWY_INLINE int64_t MostGroupKeys(const Problem<T>& p, int64_t groups, int64_t tile) {
+  const int64_t tiles = (p.key_len + tile - 1) / tile, least = HWY_MAX(HWY_MIN(groups, kSharedGroups), 1);
+  return (tiles + least - 1) / least * tile;
+}
 /// An upper bound of batch · kv_heads · KeyGroups, for this problem and every smaller one: a workspace for
 /// the largest call of a plan serves all its calls.
 template <class T>

@@ -220,10 +220,7 @@ template <class T>
 HWY_NOINLINE size_t TiledBackwardBytes(const Problem<T>& p, int threads) {
   Carve carve(nullptr);
   BackwardShape<T> s = BackwardShapeOf(p);
-  if (p.has_mods) {  // a call with a shared dense gradient has fewer groups, of more keys each
-    const int64_t groups = HWY_MAX(HWY_MIN(s.groups, kSharedGroups), 1);
-    s.group_keys = (s.tiles + groups - 1) / groups * kTileKeys;
-  }
+  if (p.has_mods) s.group_keys = MostGroupKeys(p, s.groups, kTileKeys);
   carve.Take<T>(TransposedSize(p, p.score_dim));
   carve.Take<T>(TransposedSize(p, p.value_dim));
   carve.Take<T>(PaddedRowsSize(p, p.score_dim));

@@ -48,14 +48,28 @@ HWY_INLINE void StoreTerms(V x, const Terms<uint16_t>& to, int64_t at, VU* halve
   }
 }
 
-/// From the products S^T and dP^T of a chunk: P = share·(power of min(factor·s - shift, 0)) and dS = P∘(dP -
-/// D)·scale. dS is exactly 0 where P is 0: dP may be NaN there.
-template <int kTerms>
-HWY_NOINLINE void GradientsOfChunk(const float* scores, const float* d_weights, const TileRows& rows,
-                                   float factor, float scale, const ChunkGradients& to) {
-  const TileTag d;
+/// Stores the score gradients of keys j and j + 1 and the rows from `row` on, in terms and in pairs.
+template <int kTerms, class V>
+HWY_INLINE void StoreScoreGradients(const V (&x)[2], int64_t j, int64_t row, const ChunkGradients& to) {
   const UnsignedOf<TileTag> du;
-  using VU = hn::Vec<UnsignedOf<TileTag>>;
+  hn::Vec<UnsignedOf<TileTag>> halves[2][kTerms];
+  HWY_UNROLL(2)
+  for (int64_t i = 0; i < 2; ++i)
+    StoreTerms<kTerms>(x[i], to.d_scores, (j + i) * kBlockQueries + row, halves[i]);
+  HWY_UNROLL(3)
+  for (int term = 0; term < kTerms; ++term)
+    hn::StoreU(hn::Or(halves[0][term], hn::ShiftLeft<16>(halves[1][term])), du,
+               to.pairs.of(term) + j / 2 * kBlockQueries + row);
+}
+
+/// From the products S^T and dP^T of a chunk: P = share·(power of min(factor·s - shift, 0)) and dS =
+/// P∘(keep∘dP - D)·scale, where `keep` are the factors of dropout. dS is exactly 0 where P is 0: dP may be
+/// NaN there. With kApart dS takes the place of dP^T, else it is stored in terms. The weights are stored
+/// after dropout.
+template <int kTerms, bool kDrops, bool kApart>
+HWY_NOINLINE void GradientsOfChunk(const float* scores, float* d_weights, const TileRows& rows, float factor,
+                                   float scale, const ChunkDropout& dropout, const ChunkGradients& to) {
+  const TileTag d;
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
   const auto slope = hn::Set(d, factor), zero = hn::Zero(d), outer = hn::Set(d, scale);
   for (int64_t v = 0; v < kBlockQueries; v += lanes) {
@@ -63,21 +77,39 @@ HWY_NOINLINE void GradientsOfChunk(const float* scores, const float* d_weights, 
                share = hn::Load(d, rows.share + v);
     const auto absent = hn::Eq(shift, hn::Set(d, -kHidden<float>));
     for (int64_t j = 0; j < kChunk; j += 2) {
-      VU halves[2][kTerms];
+      hn::Vec<TileTag> d_scores[2] = {zero, zero};
       HWY_UNROLL(2)
       for (int64_t i = 0; i < 2; ++i) {
         const int64_t at = (j + i) * kBlockQueries + v;
+        hn::Vec<UnsignedOf<TileTag>> halves[kTerms];
         const auto exponent = AtMost(zero, hn::MulSub(hn::LoadU(d, scores + at), slope, shift));
         // Without a query the product is 0, or NaN where the key holds one.
         const auto weight = hn::IfThenZeroElse(absent, hn::Mul(share, Power<kTerms == 1>(exponent)));
-        const auto gradient = hn::Mul(hn::Mul(weight, outer), hn::Sub(hn::LoadU(d, d_weights + at), mean));
-        StoreTerms<kTerms>(weight, to.weights, at, halves[i]);
-        StoreTerms<kTerms>(hn::IfThenZeroElse(hn::Eq(weight, zero), gradient), to.d_scores, at, halves[i]);
+        auto d_weight = hn::LoadU(d, d_weights + at), kept = weight;
+        if constexpr (kDrops) {
+          const auto keep = dropout.Factors(j + i, v);
+          d_weight = hn::Mul(d_weight, keep);
+          kept = hn::Mul(kept, keep);
+        }
+        const auto gradient = hn::Mul(hn::Mul(weight, outer), hn::Sub(d_weight, mean));
+        StoreTerms<kTerms>(kept, to.weights, at, halves);
+        d_scores[i] = hn::IfThenZeroElse(hn::Eq(weight, zero), gradient);
+        if constexpr (kApart) hn::StoreU(d_scores[i], d, d_weights + at);
       }
-      HWY_UNROLL(3)
-      for (int term = 0; term < kTerms; ++term)
-        hn::StoreU(hn::Or(halves[0][term], hn::ShiftLeft<16>(halves[1][term])), du,
-                   to.pairs.of(term) + j / 2 * kBlockQueries + v);
+      if constexpr (!kApart) StoreScoreGradients<kTerms>(d_scores, j, v, to);
+    }
+  }
+}
+
+/// Stores score gradients [kChunk][64] in terms.
+template <int kTerms>
+HWY_NOINLINE void TermsOfChunk(const float* d_scores, const ChunkGradients& to) {
+  const TileTag d;
+  for (int64_t v = 0; v < kBlockQueries; v += static_cast<int64_t>(hn::Lanes(d))) {
+    for (int64_t j = 0; j < kChunk; j += 2) {
+      const hn::Vec<TileTag> both[2] = {hn::LoadU(d, d_scores + j * kBlockQueries + v),
+                                        hn::LoadU(d, d_scores + (j + 1) * kBlockQueries + v)};
+      StoreScoreGradients<kTerms>(both, j, v, to);
     }
   }
 }
@@ -107,6 +139,7 @@ struct TileBackwardScratch {
   uint32_t* d_score_pairs;                     // [kTileKeys / 2][64]
   float *d_query, *spare;                      // [dim][64]; its transpose, and products to be added
   uint16_t* clean;
+  ChunkRows rows;
 };
 HWY_INLINE TileBackwardScratch TakeTileBackwardScratch(const Problem<float>& p, const TileBackwardShape& s,
                                                        const Split& split, Carve& carve) {
@@ -126,7 +159,8 @@ HWY_INLINE TileBackwardScratch TakeTileBackwardScratch(const Problem<float>& p, 
           carve.Take<uint32_t>(kTileKeys / 2 * kBlockQueries * terms),
           carve.Take<float>(s.dim * kBlockQueries),
           carve.Take<float>(kTileKeys * HWY_MAX(s.dim, s.value_dim)),
-          carve.Take<uint16_t>(s.dim * kChunk * terms)};
+          carve.Take<uint16_t>(s.dim * kChunk * terms),
+          TakeChunkRows(p, true, carve)};
 }
 
 struct TileBackwardOperands {
@@ -136,6 +170,7 @@ struct TileBackwardOperands {
   PackedColumns key_columns;
   float* d_query;  // [groups][batch, query_heads, query_len, dim]
   bool* touched;   // [groups][batch, query_heads, blocks]
+  ModSums<float> sums;
 };
 
 /// The loop of one unit of work.
@@ -143,7 +178,13 @@ class TileBackward {
  public:
   TileBackward(const Problem<float>& p, const BackwardProblem<float>& g, const TileBackwardOperands& in,
                const TileBackwardShape& shape, const TileBackwardScratch& scratch)
-      : p_(p), g_(g), in_(in), s_(shape), scratch_(scratch), exponents_(ExponentsOf(p, in.split)) {}
+      : p_(p),
+        g_(g),
+        in_(in),
+        s_(shape),
+        scratch_(scratch),
+        exponents_(ExponentsOf(p, in.split)),
+        dropout_(p) {}
 
   HWY_NOINLINE void Run(int64_t unit) {
     const int64_t group = unit % s_.groups, kv = unit / s_.groups % p_.kv_heads,
@@ -175,11 +216,11 @@ class TileBackward {
     if (schedule.piece_count() == 0) return false;
     PackBlock(at);
     Fill(0.0f, s_.dim * kBlockQueries, scratch_.d_query);
-    // Throws in a cancelled call; after begin() that would skip end().
     const Piece* pieces = schedule.pieces();
-    if (in_.engine->begin) in_.engine->begin();
-    for (int64_t n = 0; n < schedule.piece_count(); ++n) RunPiece(schedule, pieces[n], at);
-    if (in_.engine->end) in_.engine->end();
+    {
+      const EngineUse use(*in_.engine);
+      for (int64_t n = 0; n < schedule.piece_count(); ++n) RunPiece(schedule, pieces[n], at);
+    }
     if (!g_.d_query.data) return true;
     TransposeBlocks(reinterpret_cast<const uint32_t*>(scratch_.d_query), s_.dim, kBlockQueries, kBlockQueries,
                     reinterpret_cast<uint32_t*>(scratch_.spare), s_.dim);
@@ -276,20 +317,40 @@ class TileBackward {
                 {in_.keys.stride, kBlockQueries, s_.depth, scratch_.scores, kBlockQueries});
     TileProduct(*in_.engine, in_.split, kChunk, kBlockQueries, in_.values.At(at.b, at.kv, key), d_outputs,
                 {in_.values.stride, kBlockQueries, s_.value_depth, scratch_.d_weights, kBlockQueries});
+    if (p_.has_mods) ModChunk(p_, at, {0, kBlockQueries}, key, scratch_.rows, scratch_.scores);
     if (hidden) HideScores(hidden, scratch_.scores);
+    if (dropout_.Drops()) dropout_.Decide(p_, at, key);
     const int64_t size = kTileKeys * kBlockQueries;
     const ChunkGradients to{{scratch_.weights + offset * kBlockQueries, size},
                             {scratch_.d_scores + offset * kBlockQueries, size},
                             {scratch_.d_score_pairs + offset / 2 * kBlockQueries, size / 2}};
-    const float scale = static_cast<float>(p_.scale);
     switch (in_.split.terms) {
       case 1:
-        return GradientsOfChunk<1>(scratch_.scores, scratch_.d_weights, rows_, exponents_.factor, scale, to);
+        return Gradients<1>(at, key, to);
       case 2:
-        return GradientsOfChunk<2>(scratch_.scores, scratch_.d_weights, rows_, exponents_.factor, scale, to);
+        return Gradients<2>(at, key, to);
       default:
-        return GradientsOfChunk<3>(scratch_.scores, scratch_.d_weights, rows_, exponents_.factor, scale, to);
+        return Gradients<3>(at, key, to);
     }
+  }
+
+  template <int kTerms>
+  HWY_INLINE void Gradients(const BlockAt<float>& at, int64_t key, const ChunkGradients& to) {
+    const auto compute = [&]<bool kApart>() HWY_ATTR {
+      dropout_.Drops()
+          ? GradientsOfChunk<kTerms, true, kApart>(scratch_.scores, scratch_.d_weights, rows_,
+                                                   exponents_.factor, GradientScale(p_), dropout_, to)
+          : GradientsOfChunk<kTerms, false, kApart>(scratch_.scores, scratch_.d_weights, rows_,
+                                                    exponents_.factor, GradientScale(p_), dropout_, to);
+    };
+    if (!p_.has_mods) return compute.template operator()<false>();
+    compute.template operator()<true>();
+    const Columns all{0, kBlockQueries};
+    RowsOfChunk(scratch_.d_weights, all, scratch_.rows.rows);
+    mods_gradient<float>(p_, PlaceOfChunk(p_, at, all, key, begin_ / s_.group_keys), scratch_.rows.rows,
+                         kChunk, scratch_.rows.mods, in_.sums);
+    ChunkOfRows(scratch_.rows.rows, all, scratch_.d_weights);
+    TermsOfChunk<kTerms>(scratch_.d_weights, to);
   }
 
   const Problem<float>& p_;
@@ -298,6 +359,7 @@ class TileBackward {
   const TileBackwardShape& s_;
   const TileBackwardScratch& scratch_;
   Exponents exponents_;
+  ChunkDropout dropout_;
   int64_t begin_ = 0;
   TileRows rows_;
 };
@@ -315,12 +377,17 @@ HWY_NOINLINE TileBackwardOperands TakeTileBackwardOperands(const Problem<float>&
                 units = executor ? p.batch * p.kv_heads * s.groups : MostUnits(p, tiles);
   in.d_query = carve.Take<float>(units * heads * p.query_len * s.dim);
   in.touched = carve.Take<bool>(units * heads * ((p.query_len + kBlockQueries - 1) / kBlockQueries));
+  if (executor)
+    in.sums = TakeModSums(p, p.mods, s.groups, carve);
+  else
+    carve.Take<float>(most_mod_sum_elements(p, p.mods, units));
   return in;
 }
 
 HWY_NOINLINE size_t TilesBackwardBytes(const Problem<float>& p, int threads) {
   Carve carve(nullptr);
-  const TileBackwardShape s = TileBackwardShapeOf(p);
+  TileBackwardShape s = TileBackwardShapeOf(p);
+  if (p.has_mods) s.group_keys = MostGroupKeys(p, s.groups, kTileKeys);
   TakeTileBackwardOperands(p, s, threads, carve, nullptr);
   for (int t = 0; t < threads; ++t) TakeTileBackwardScratch(p, s, SplitOf(p), carve);
   return carve.Used();
@@ -332,15 +399,17 @@ HWY_NOINLINE void TilesBackward(const Problem<float>& p, const BackwardProblem<f
   const TileBackwardShape s = TileBackwardShapeOf(p);
   TileBackwardOperands in = TakeTileBackwardOperands(p, s, executor.thread_count(), carve, &executor);
   in.engine = &engine;
+  if (p.has_mods) begin_mod_gradients<float>(p, p.mods, in.sums, s.groups);
   std::byte* scratch = memory + carve.Used();
   TakeTileBackwardScratch(p, s, in.split, one);
-  executor.parallel_for(p.batch * p.kv_heads * s.groups, [&](int64_t unit, int worker) {
+  ForUnits(p, s.groups, executor, [&](int64_t unit, int worker) {
     Carve mine(scratch + static_cast<size_t>(worker) * one.Used());
     const TileBackwardScratch buffers = TakeTileBackwardScratch(p, s, in.split, mine);
     TileBackward walk(p, g, in, s, buffers);
     walk.Run(unit);
   });
   if (g.d_query.data) AddPartials(p, g, s.groups, s.dim, in.d_query, in.touched, kBlockQueries, executor);
+  if (p.has_mods) finish_mod_gradients<float>(p, p.mods, in.sums, s.groups);
 }
 
 }  // namespace HWY_NAMESPACE

@@ -7,7 +7,10 @@
 #define FOVEA_TILES_CHUNK_INL_H_
 #endif
 
+#include "fovea/attention/dropout.h"
+#include "kernels/simd/dropout-inl.h"
 #include "kernels/tiles/pack-inl.h"
+#include "kernels/tiles/product.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace fovea::kernels {
@@ -21,7 +24,7 @@ struct Exponents {
   float headroom = 8.0f;  ///< by how much an exponent may exceed the row's maximum
 };
 HWY_INLINE Exponents ExponentsOf(const Problem<float>& p, const Split& split) {
-  const float scale = static_cast<float>(p.scale);
+  const float scale = ScaleOf(p);
   if (split.terms > 1) return {scale, 1.0f, 8.0f};
   return {scale * 1.44269504f, 0.693147181f, 12.0f};
 }
@@ -74,11 +77,38 @@ struct Columns {
   HWY_INLINE bool operator==(const Columns& other) const { return begin == other.begin && end == other.end; }
 };
 
+/// What dropout does to a chunk of weights: bit r of keeps[j] says that the weight of row r and key j is
+/// kept, and a kept weight is multiplied by `scale`.
+struct ChunkDropout {
+  double rate = 0.0;
+  float scale = 1.0f;
+  uint32_t threshold = 256;
+  uint64_t keeps[kChunk];
+
+  explicit HWY_INLINE ChunkDropout(const Problem<float>& p) : rate(p.dropout_rate) {
+    if (rate <= 0.0) return;
+    const DropoutDecision decision = DropoutDecision::for_rate(rate);
+    scale = static_cast<float>(decision.scale);
+    threshold = decision.keep_threshold;
+  }
+  HWY_INLINE bool Drops() const { return rate > 0.0; }
+  /// Decides for the keys of the chunk that begins at `key`.
+  HWY_INLINE void Decide(const Problem<float>& p, const BlockAt<float>& at, int64_t key) {
+    DropoutBlock block{p.dropout_seed, EntryOf(p, at.b), at.h, PositionOf(p, at.b, at.row), key};
+    for (int64_t j = 0; j < kChunk; j += 16, block.key += 16) KeepBits(block, threshold, keeps + j);
+  }
+  /// The factors of one key's weights for the rows from `row` on.
+  HWY_INLINE hn::Vec<TileTag> Factors(int64_t j, int64_t row) const {
+    const TileTag d;
+    return hn::IfThenElseZero(MaskOfBits(d, keeps[j] >> row), hn::Set(d, scale));
+  }
+};
+
 /// Turns the scores of a chunk [key][64] into weights, powers of factor·s - shift, which are stored as pairs.
-/// sums[64] gets the weights' sums over the keys.
-template <int kTerms>
+/// sums[64] gets the weights' sums over the keys, of which dropout takes nothing.
+template <int kTerms, bool kDrops>
 HWY_INLINE void ChunkWeights(const float* scores, const Columns& columns, float factor, const float* shifts,
-                             float* sums, const Terms<uint32_t>& to) {
+                             const ChunkDropout& dropout, float* sums, const Terms<uint32_t>& to) {
   const TileTag d;
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
   const auto slope = hn::Set(d, factor);
@@ -87,13 +117,38 @@ HWY_INLINE void ChunkWeights(const float* scores, const Columns& columns, float 
     auto sum0 = hn::Zero(d), sum1 = hn::Zero(d);
     const float* row = scores + v;
     for (int64_t i = 0; i < kChunk / 2; ++i, row += 2 * kBlockQueries) {
-      const auto even = Power<kTerms == 1>(hn::MulSub(hn::LoadU(d, row), slope, shift));
-      const auto odd = Power<kTerms == 1>(hn::MulSub(hn::LoadU(d, row + kBlockQueries), slope, shift));
+      auto even = Power<kTerms == 1>(hn::MulSub(hn::LoadU(d, row), slope, shift));
+      auto odd = Power<kTerms == 1>(hn::MulSub(hn::LoadU(d, row + kBlockQueries), slope, shift));
       sum0 = hn::Add(sum0, even);
       sum1 = hn::Add(sum1, odd);
+      if constexpr (kDrops) {
+        even = hn::Mul(even, dropout.Factors(2 * i, v));
+        odd = hn::Mul(odd, dropout.Factors(2 * i + 1, v));
+      }
       StorePair<kTerms>(even, odd, to, i * kBlockQueries + v);
     }
     hn::StoreU(hn::Add(sum0, sum1), d, sums + v);
+  }
+}
+
+/// For each query of a block: the shift of its exponents, and the factor of its final weights.
+struct ChunkShares {
+  alignas(64) float shift[kBlockQueries], share[kBlockQueries];
+};
+/// Turns the scores of a chunk into final weights, exactly 0 where a key is hidden.
+template <bool kTwo>
+HWY_INLINE void FinalChunk(float factor, const Columns& columns, const ChunkShares& shares, float* scores) {
+  const TileTag d;
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+  const auto slope = hn::Set(d, factor), hidden = hn::Set(d, kHidden<float>);
+  for (int64_t v = columns.begin; v < columns.end; v += lanes) {
+    const auto shift = hn::Load(d, shares.shift + v), share = hn::Load(d, shares.share + v);
+    for (int64_t j = 0; j < kChunk; ++j) {
+      float* row = scores + j * kBlockQueries + v;
+      const auto score = hn::LoadU(d, row);
+      const auto weight = hn::Mul(share, Power<kTwo>(hn::MulSub(score, slope, shift)));
+      hn::StoreU(hn::IfThenZeroElse(hn::Eq(score, hidden), weight), d, row);
+    }
   }
 }
 
@@ -152,22 +207,64 @@ HWY_INLINE bool HidesFromAll(const uint64_t* hidden, int64_t rows) {
 HWY_NOINLINE void HideScores(const uint64_t* hidden, float* scores) {
   const TileTag d;
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
-  alignas(64) float bits[kBlockQueries];
   for (int64_t j = 0; j < kChunk; ++j, scores += kBlockQueries) {
     if (hidden[j] == 0) continue;
-#if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3
-    (void)bits;
     for (int64_t v = 0; v < kBlockQueries; v += lanes)
-      _mm512_mask_storeu_ps(scores + v, static_cast<__mmask16>(hidden[j] >> v),
-                            hn::Set(d, kHidden<float>).raw);
-#else
-    for (int64_t r = 0; r < kBlockQueries; ++r) bits[r] = hidden[j] >> r & 1 ? kHidden<float> : 0.0f;
-    for (int64_t v = 0; v < kBlockQueries; v += lanes) {
-      const auto hide = hn::LoadU(d, bits + v);
-      hn::StoreU(hn::IfThenElse(hn::Lt(hide, hn::Zero(d)), hide, hn::LoadU(d, scores + v)), d, scores + v);
-    }
-#endif
+      hn::BlendedStore(hn::Set(d, kHidden<float>), MaskOfBits(d, hidden[j] >> v), d, scores + v);
   }
+}
+
+/// Calls an engine's begin() and end() around the products of a block, also where a user's mod throws.
+class EngineUse {
+ public:
+  explicit HWY_INLINE EngineUse(const TileEngine& engine) : engine_(engine) {
+    if (engine_.begin) engine_.begin();
+  }
+  HWY_INLINE ~EngineUse() {
+    if (engine_.end) engine_.end();
+  }
+  EngineUse(const EngineUse&) = delete;
+  EngineUse& operator=(const EngineUse&) = delete;
+
+ private:
+  const TileEngine& engine_;
+};
+
+/// A chunk of scores with a row for each query, as mods and returned weights need it: row r at rows + r ·
+/// kChunk.
+struct ChunkRows {
+  float* rows;  ///< [64][kChunk]
+  ModBuffers<float> mods;
+};
+HWY_INLINE ChunkRows TakeChunkRows(const Problem<float>& p, bool backward, Carve& carve) {
+  return {carve.Take<float>(kBlockQueries * kChunk), TakeModBuffers(p.mods, kBlockQueries, backward, carve)};
+}
+/// from [kChunk][64], for these columns, to rows that begin with the first of them; and back.
+HWY_INLINE void RowsOfChunk(const float* from, const Columns& columns, float* rows) {
+  TransposeBlocks(reinterpret_cast<const uint32_t*>(from + columns.begin), kChunk, columns.Count(),
+                  kBlockQueries, reinterpret_cast<uint32_t*>(rows), kChunk);
+}
+HWY_INLINE void ChunkOfRows(const float* rows, const Columns& columns, float* to) {
+  TransposeBlocks(reinterpret_cast<const uint32_t*>(rows), columns.Count(), kChunk, kChunk,
+                  reinterpret_cast<uint32_t*>(to + columns.begin), kBlockQueries);
+}
+/// The place of these columns of the chunk from `key` on, without padding rows and keys.
+HWY_INLINE ModPlace PlaceOfChunk(const Problem<float>& p, const BlockAt<float>& at, const Columns& columns,
+                                 int64_t key, int64_t group) {
+  return {at.b,
+          at.h,
+          at.row + columns.begin,
+          HWY_MIN(at.rows, columns.end) - columns.begin,
+          key,
+          HWY_MIN(kChunk, p.key_len - key),
+          group};
+}
+/// Applies the problem's mods to a chunk of scores [kChunk][64].
+HWY_NOINLINE void ModChunk(const Problem<float>& p, const BlockAt<float>& at, const Columns& columns,
+                           int64_t key, const ChunkRows& buffers, float* scores) {
+  RowsOfChunk(scores, columns, buffers.rows);
+  apply_mods<float>(p, PlaceOfChunk(p, at, columns, key, 0), buffers.rows, kChunk, buffers.mods);
+  ChunkOfRows(buffers.rows, columns, scores);
 }
 
 /// Copies a chunk of columns with 0 for keys that no query of the block sees. Such a key may hold an infinity

@@ -43,6 +43,7 @@ struct TileScratch {
   float *scores, *gathered;         ///< [kChunk][64]; O^T [value_dim][64]
   float* spare;                     ///< the transpose of O^T, and products to add
   uint16_t* clean;                  ///< V^T of a chunk without hidden numbers: [value_dim][kChunk]
+  ChunkRows rows;
 };
 struct TileSizes {
   int64_t dim, value_dim;  // rounded up: the depth of the scores' product, and the rows of V^T
@@ -58,7 +59,8 @@ HWY_INLINE TileScratch TakeTileScratch(const Problem<float>& p, const Split& spl
           carve.Take<float>(kChunk * kBlockQueries),
           carve.Take<float>(kBlockQueries * s.value_dim),
           carve.Take<float>(kBlockQueries * s.value_dim),
-          carve.Take<uint16_t>(s.value_dim * kChunk * split.terms)};
+          carve.Take<uint16_t>(s.value_dim * kChunk * split.terms),
+          TakeChunkRows(p, false, carve)};
 }
 
 struct TileOperands {
@@ -92,9 +94,11 @@ class TileForward {
         sizes_(TileSizesOf(p)),
         all_{0, RoundUp(at.rows, 16)},
         columns_(all_),
-        exponents_(ExponentsOf(p, in.split)) {}
+        exponents_(ExponentsOf(p, in.split)),
+        dropout_(p) {}
 
   HWY_INLINE void Run(const BlockSchedule& schedule, const Piece* pieces) {
+    const EngineUse use(*in_.engine);
     PackQueries();
     Fill(0.0f, sizes_.value_dim * kBlockQueries, scratch_.gathered);
     for (int64_t r = 0; r < kBlockQueries; ++r) {
@@ -119,7 +123,9 @@ class TileForward {
   }
 
   /// Writes the results of the block's rows. If the keys are split, these are the partial results of `chunk`.
-  HWY_INLINE void Leave(const ForwardOutputs<float>& out, const Partials<float>& partials, int64_t chunk) {
+  /// `states` gets those of the block's rows; null: they are not wanted.
+  HWY_INLINE void Leave(const ForwardOutputs<float>& out, const Partials<float>& partials, int64_t chunk,
+                        RowState<float>* states) {
     TransposeBlocks(reinterpret_cast<const uint32_t*>(scratch_.gathered), sizes_.value_dim, all_.end,
                     kBlockQueries, reinterpret_cast<uint32_t*>(scratch_.spare), sizes_.value_dim);
     for (int64_t r = 0; r < at_.rows; ++r) {
@@ -127,11 +133,50 @@ class TileForward {
       const RowState<float> state{unseen ? kHidden<float> : states_.shift[r] * exponents_.unit,
                                   states_.sum[r]};
       float* values = scratch_.spare + r * sizes_.value_dim;
+      if (states) states[r] = state;
       if (partials.data)
         LeavePartial(p_, state, values,
                      partials.At((at_.b * p_.query_heads + at_.h) * p_.query_len + at_.row + r, chunk));
       else
         LeaveTileRow(p_, out, at_.b, at_.h, at_.row + r, state, values);
+    }
+  }
+
+  /// Computes the scores of the block once more, and writes the weights of its rows, before dropout. `states`
+  /// are those of the rows' softmax over all keys.
+  HWY_INLINE void WriteWeights(const ForwardOutputs<float>& out, const BlockSchedule& schedule,
+                               const Piece* pieces, const RowState<float>* states) {
+    const EngineUse use(*in_.engine);
+    PackQueries();
+    ChunkShares shares;
+    for (int64_t r = 0; r < kBlockQueries; ++r) {
+      const RowState<float> state = r < at_.rows ? states[r] : RowState<float>();
+      const bool unseen = state.maximum == kHidden<float> && state.sum == 0.0f;
+      shares.shift[r] = unseen ? 0.0f : state.maximum / exponents_.unit;
+      shares.share[r] =
+          unseen ? 0.0f : ShareOf(state.maximum + std::log(state.sum), sink_of(p_, at_.h)) / state.sum;
+    }
+    const auto for_slots = [&](auto&& body) HWY_ATTR {
+      for (int64_t slot = weight_slot(out.weight_heads, at_.h, 0); slot >= 0;
+           slot = weight_slot(out.weight_heads, at_.h, slot + 1)) {
+        for (int64_t r = 0; r < at_.rows; ++r) body(r, RowAt(out.weights, at_.b, slot, at_.row + r));
+      }
+    };
+    for_slots([&](int64_t, float* row) HWY_ATTR { Fill(0.0f, p_.key_len, row); });
+    for (int64_t n = 0; n < schedule.piece_count(); ++n) {
+      const Piece& piece = pieces[n];
+      const int64_t begin = piece.begin / kChunk * kChunk;
+      alignas(64) uint64_t hidden[kValueKeys + 1];
+      HiddenBits(schedule, piece, at_.rows, begin, RoundUp(piece.end, kChunk) - begin, hidden);
+      for (int64_t key = begin; key < piece.end; key += kChunk) {
+        Score(key, hidden + (key - begin));
+        in_.split.terms == 1 ? FinalChunk<true>(exponents_.factor, all_, shares, scratch_.scores)
+                             : FinalChunk<false>(exponents_.factor, all_, shares, scratch_.scores);
+        RowsOfChunk(scratch_.scores, all_, scratch_.rows.rows);
+        const int64_t from = HWY_MAX(key, piece.begin), count = HWY_MIN(key + kChunk, piece.end) - from;
+        for_slots([&](int64_t r, float* row)
+                      HWY_ATTR { Copy(scratch_.rows.rows + r * kChunk + (from - key), count, row + from); });
+      }
     }
   }
 
@@ -172,16 +217,23 @@ class TileForward {
       // decides.
       const bool apart = any && HidesFromAll(chunk, at_.rows);
       if (apart) Gather(key);
-      const Terms<const uint32_t> queries{scratch_.query_pairs + columns_.begin,
-                                          kBlockQueries * sizes_.dim / 2};
-      TileProduct(
-          *in_.engine, in_.split, kChunk, columns_.Count(), in_.keys.At(at_.b, at_.kv, key), queries,
-          {in_.keys.stride, kBlockQueries, sizes_.dim, scratch_.scores + columns_.begin, kBlockQueries});
-      if (any) HideScores(chunk, scratch_.scores);
+      Score(key, any ? chunk : nullptr);
+      if (dropout_.Drops()) dropout_.Decide(p_, at_, key);
       Absorb(key);
       if (apart) in_.values.Wild(at_.b, at_.kv, key) ? GatherClean(key, chunk) : Gather(key + kChunk);
     }
     Gather(RoundUp(piece.end, kChunk));
+  }
+
+  /// Computes the chunk's scores of the current columns. `hidden`: HiddenBits of the chunk, null for none.
+  HWY_INLINE void Score(int64_t key, const uint64_t* hidden) {
+    const Terms<const uint32_t> queries{scratch_.query_pairs + columns_.begin,
+                                        kBlockQueries * sizes_.dim / 2};
+    TileProduct(
+        *in_.engine, in_.split, kChunk, columns_.Count(), in_.keys.At(at_.b, at_.kv, key), queries,
+        {in_.keys.stride, kBlockQueries, sizes_.dim, scratch_.scores + columns_.begin, kBlockQueries});
+    if (p_.has_mods) ModChunk(p_, at_, columns_, key, scratch_.rows, scratch_.scores);
+    if (hidden) HideScores(hidden, scratch_.scores);
   }
 
   /// From `key` on, only `columns` are computed. Weights that are not yet multiplied by their values belong
@@ -211,13 +263,21 @@ class TileForward {
   }
   HWY_INLINE void Weigh(int64_t key, float* sums) {
     const Terms<uint32_t> all = Weights(), to{all.data + (key - from_) / 2 * kBlockQueries, all.term_stride};
-    if (in_.split.terms == 1)
-      ChunkWeights<1>(scratch_.scores, columns_, exponents_.factor, states_.shift, sums, to);
-    else if (in_.split.terms == 2)
-      ChunkWeights<2>(scratch_.scores, columns_, exponents_.factor, states_.shift, sums, to);
-    else
-      ChunkWeights<3>(scratch_.scores, columns_, exponents_.factor, states_.shift, sums, to);
+    dropout_.Drops() ? WeighTerms<true>(sums, to) : WeighTerms<false>(sums, to);
     for (int64_t r = HWY_MAX(at_.rows, columns_.begin); r < columns_.end; ++r) sums[r] = 0.0f;
+  }
+  template <bool kDrops>
+  HWY_INLINE void WeighTerms(float* sums, const Terms<uint32_t>& to) const {
+    const auto weigh = [&]<int kTerms>() HWY_ATTR {
+      ChunkWeights<kTerms, kDrops>(scratch_.scores, columns_, exponents_.factor, states_.shift, dropout_,
+                                   sums, to);
+    };
+    if (in_.split.terms == 1)
+      weigh.template operator()<1>();
+    else if (in_.split.terms == 2)
+      weigh.template operator()<2>();
+    else
+      weigh.template operator()<3>();
   }
   HWY_INLINE bool Fits(const float* sums) const {
     const TileTag d;
@@ -306,6 +366,7 @@ class TileForward {
   Columns all_, columns_;  ///< the columns of the block's 64 that hold queries, and those that see keys of
                            ///< this chunk
   Exponents exponents_;
+  ChunkDropout dropout_;
   TileStates states_;
   int64_t from_ = 0;  ///< the first key whose weights are not yet multiplied by their values
 };
@@ -335,46 +396,70 @@ HWY_INLINE int64_t TilePartials(const Problem<float>& p) {
   return p.by_position ? 0 : PartialElements(p, TileUnits(p), HWY_MIN(p.query_len, kBlockQueries));
 }
 
+/// The memory of a call beside that of its threads. With a null executor it only counts the bytes.
+struct TileMemory {
+  TileOperands in;
+  float* partials;
+  RowState<float>* states;  ///< [batch, query_heads, query_len], for calls that return weights
+};
+HWY_INLINE TileMemory TakeTileMemory(const Problem<float>& p, int threads, Carve& carve, Executor* executor) {
+  return {PackTileOperands(p, threads, carve, executor), carve.Take<float>(TilePartials(p)),
+          carve.Take<RowState<float>>(p.batch * p.query_heads * p.query_len)};
+}
+
 HWY_NOINLINE size_t TilesForwardBytes(const Problem<float>& p, int threads) {
   Carve carve(nullptr);
-  const TileOperands in = PackTileOperands(p, threads, carve, nullptr);
-  carve.Take<float>(TilePartials(p));
-  for (int t = 0; t < threads; ++t) TakeTileScratch(p, in.split, carve);
+  const TileMemory all = TakeTileMemory(p, threads, carve, nullptr);
+  for (int t = 0; t < threads; ++t) TakeTileScratch(p, all.in.split, carve);
   return carve.Used();
 }
 
 HWY_NOINLINE void TilesForward(const Problem<float>& p, const ForwardOutputs<float>& out,
                                const TileEngine& engine, Executor& executor, std::byte* memory) {
   Carve carve(memory), one(nullptr);
-  TileOperands in = PackTileOperands(p, executor.thread_count(), carve, &executor);
-  in.engine = &engine;
+  TileMemory all = TakeTileMemory(p, executor.thread_count(), carve, &executor);
+  all.in.engine = &engine;
+  if (!out.weights.data) all.states = nullptr;
   const int64_t units = TileUnits(p);
   const Chunks chunks = TileChunks(p, units);
-  Partials<float> partials{nullptr, chunks.count, PartialWidth(p)};
-  if (chunks.count > 1) partials.data = carve.Take<float>(TilePartials(p));
+  const Partials<float> partials{chunks.count > 1 ? all.partials : nullptr, chunks.count, PartialWidth(p)};
   std::byte* scratch = memory + carve.Used();
-  TakeTileScratch(p, in.split, one);
-  executor.parallel_for(units * chunks.count, [&](int64_t unit, int worker) {
+  TakeTileScratch(p, all.in.split, one);
+  const auto states_of = [&](int64_t b, int64_t h, int64_t row) {
+    return all.states ? all.states + (b * p.query_heads + h) * p.query_len + row : nullptr;
+  };
+  // body(block, schedule, pieces, place) for the block of a unit and keys [begin, end).
+  const auto with_block = [&](int64_t unit, int64_t begin, int64_t end, int worker, auto&& body) {
     Carve mine(scratch + static_cast<size_t>(worker) * one.Used());
-    const TileScratch buffers = TakeTileScratch(p, in.split, mine);
-    const int64_t chunk = unit % chunks.count, begin = chunk * chunks.keys;
-    const BlockAt<float> at = BlockOf(p, unit / chunks.count, kBlockQueries);
-    TileForward block(p, in, at, buffers);
-    // The mask may be a user's code and throw, so ScheduleOf is called before begin().
-    const BlockSchedule& schedule =
-        ScheduleOf(p, at, begin, HWY_MIN(p.key_len, begin + chunks.keys), kValueKeys);
+    const TileScratch buffers = TakeTileScratch(p, all.in.split, mine);
+    const BlockAt<float> at = BlockOf(p, unit, kBlockQueries);
+    TileForward block(p, all.in, at, buffers);
+    const BlockSchedule& schedule = ScheduleOf(p, at, begin, HWY_MIN(p.key_len, end), kValueKeys);
     block.FetchNext(schedule);
-    // pieces() throws in a cancelled call. After begin() the exception would skip end().
-    const Piece* pieces = schedule.pieces();
-    if (engine.begin) engine.begin();
-    block.Run(schedule, pieces);
-    if (engine.end) engine.end();
-    block.Leave(out, partials, chunk);
+    body(block, schedule, schedule.pieces(), at);
+  };
+  executor.parallel_for(units * chunks.count, [&](int64_t unit, int worker) {
+    const int64_t chunk = unit % chunks.count, begin = chunk * chunks.keys;
+    with_block(unit / chunks.count, begin, begin + chunks.keys, worker,
+               [&](TileForward& block, const BlockSchedule& schedule, const Piece* pieces,
+                   const BlockAt<float>& at) {
+                 block.Run(schedule, pieces);
+                 block.Leave(out, partials, chunk, partials.data ? nullptr : states_of(at.b, at.h, at.row));
+               });
   });
   LeaveMergedRows(p, partials, executor,
                   [&](int64_t b, int64_t h, int64_t row, const RowState<float>& state, float* values) {
                     LeaveTileRow(p, out, b, h, row, state, values);
+                    if (all.states) *states_of(b, h, row) = state;
                   });
+  if (!out.weights.data) return;
+  executor.parallel_for(units, [&](int64_t unit, int worker) {
+    with_block(unit, 0, p.key_len, worker,
+               [&](TileForward& block, const BlockSchedule& schedule, const Piece* pieces,
+                   const BlockAt<float>& at) {
+                 block.WriteWeights(out, schedule, pieces, states_of(at.b, at.h, at.row));
+               });
+  });
 }
 
 }  // namespace HWY_NAMESPACE

@@ -29,8 +29,8 @@ struct PairProduct {
 
 struct TileEngine {
   void (*product)(std::int64_t m, std::int64_t n, const PairProduct& p) = nullptr;
-  /// Called before and after the products of a block of queries, on one thread. No code of users runs in
-  /// between. Null: nothing to do.
+  /// Called before and after the products of a block of queries, on one thread. Mods run in between, which
+  /// may be a user's code. Null: nothing to do.
   void (*begin)() = nullptr;
   void (*end)() = nullptr;
 };

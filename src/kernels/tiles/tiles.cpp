@@ -77,24 +77,22 @@ const char* refuse_inexact(const Request& r) {
   return nullptr;
 }
 
-// What none of these algorithms does: they compute plain softmax attention.
-const char* refuse_unless_plain_softmax(const Request& r) {
+// What none of these algorithms does.
+const char* refuse_unless_softmax(const Request& r) {
   if (const char* reason = refuse_inexact(r)) return reason;
   if ((r.queries_mapped || r.keys_mapped) && size_of(r.dtype) == 2) return "projected operands are f32";
-  if (r.mods) return "score mods";
   if (const char* reason = refuse_whole_row(r)) return reason;
-  if (r.dropout) return "dropout";
   if (r.normalizer != NormalizerKind::softmax) return "its normaliser is not softmax";
-  if (!(r.scale >= 1e-30)) return "a scale that is not positive";
+  if (!r.mods && !(r.scale >= 1e-30)) return "a scale that is not positive";
   if (!r.values) return "there are no values";
-  if (!is_backward(r.duty) && r.duty != Duty::forward && r.duty != Duty::forward_cached)
-    return "it returns no weights";
   return nullptr;
 }
 // For an engine whose products of bf16 are so much faster than those of f32 that several of them are faster,
 // too.
 const char* refuse_tiles(const Request& r) {
-  if (const char* reason = refuse_unless_plain_softmax(r)) return reason;
+  if (const char* reason = refuse_unless_softmax(r)) return reason;
+  if (r.duty == Duty::weights_alone) return "weights without an output";
+  if (r.duty == Duty::weights_cached) return "weights of keys in a cache";
   // Products of several terms are added to what is gathered in blocks, whose borders depend on the other
   // rows.
   return is_cached(r.duty) && r.dtype != DType::bf16 ? "it reads caches of bf16 alone" : nullptr;
@@ -131,7 +129,10 @@ const char* refuse_one_term(const Request& r) {
 }
 const char* refuse_decode(const Request& r) {
   if (is_backward(r.duty)) return "it has no backward";
-  if (const char* reason = refuse_unless_plain_softmax(r)) return reason;
+  if (const char* reason = refuse_unless_softmax(r)) return reason;
+  if (r.duty != Duty::forward && r.duty != Duty::forward_cached) return "it returns no weights";
+  if (r.mods) return "score mods";
+  if (r.dropout) return "dropout";
   return r.dtype == DType::bf16 ? nullptr : "operands that are not bf16";
 }
 // For the engines that have decode beside them.
