@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "fovea/attention/dropout.h"
 #include "fovea/core/cancellation.h"
 
 namespace fovea::kernels {
@@ -79,20 +78,6 @@ BlockSchedule& thread_schedule() {
   thread_local BlockSchedule schedule;
   return schedule;
 }
-
-template <class T>
-void dropout_factors(double rate, std::uint64_t seed, const Site& first, std::int64_t count, T* to) {
-  const DropoutDecision decision = DropoutDecision::for_rate(rate);
-  const std::int64_t begin = first.key, end = first.key + count;
-  for (std::int64_t j = begin; j < end;) {
-    const auto bytes = dropout_bytes(seed, first.batch, first.head, first.query, j / 16);
-    const std::int64_t stop = std::min(end, (j / 16 + 1) * 16);
-    for (; j < stop; ++j)
-      to[j - begin] = bytes[j % 16] < decision.keep_threshold ? static_cast<T>(decision.scale) : T{0};
-  }
-}
-template void dropout_factors<float>(double, std::uint64_t, const Site&, std::int64_t, float*);
-template void dropout_factors<double>(double, std::uint64_t, const Site&, std::int64_t, double*);
 
 bool mask_reads_head(const Mask& mask) {
   return mask.node().by_head();

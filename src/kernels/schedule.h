@@ -54,11 +54,6 @@ class BlockSchedule {
 /// This thread's schedule. Its arrays keep the size of the largest block so far.
 BlockSchedule& thread_schedule();
 
-/// to[j - first.key] = the factor of dropout for the weight of key j, 0 or the scale of kept weights, for
-/// keys [first.key, first.key + count).
-template <class T>
-void dropout_factors(double rate, std::uint64_t seed, const Site& first, std::int64_t count, T* to);
-
 /// Whether the heads of one block may see different keys.
 bool mask_reads_head(const Mask& mask);
 

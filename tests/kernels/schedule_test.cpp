@@ -107,20 +107,5 @@ TEST(Schedule, SlotsFindEveryPlaceThatNamesAHead) {
   EXPECT_EQ(kernels::weight_slot(heads, 2, 0), -1);
 }
 
-// Factors depend on the pair alone, not on the run of keys that they are computed in.
-TEST(Schedule, DropoutDependsOnThePairAlone) {
-  std::vector<float> whole(100), part(100);
-  const Site first{1, 2, 3, 0};
-  kernels::dropout_factors<float>(0.25, 7, first, 100, whole.data());
-  const auto dropped = std::count(whole.begin(), whole.end(), 0.0f);
-  EXPECT_GT(dropped, 0);
-  EXPECT_LT(dropped, 100);
-  for (std::int64_t begin = 0; begin < 40; begin += 3) {
-    kernels::dropout_factors<float>(0.25, 7, {1, 2, 3, static_cast<std::int32_t>(begin)}, 50, part.data());
-    for (std::int64_t j = 0; j < 50; ++j)
-      ASSERT_EQ(part[static_cast<std::size_t>(j)], whole[static_cast<std::size_t>(begin + j)]) << begin;
-  }
-}
-
 }  // namespace
 }  // namespace fovea::testing

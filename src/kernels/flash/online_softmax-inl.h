@@ -11,6 +11,7 @@
 
 #include "kernels/problem.h"
 #include "kernels/schedule.h"
+#include "kernels/simd/dropout-inl.h"
 #include "kernels/simd/memory-inl.h"
 
 HWY_BEFORE_NAMESPACE();

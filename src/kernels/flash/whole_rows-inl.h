@@ -147,8 +147,8 @@ HWY_INLINE WholeRow<T> RowOf(const Problem<T>& p, const Panel<T>& panel, int64_t
 template <class T>
 HWY_INLINE void DropoutRow(const Problem<T>& p, const Panel<T>& panel, int64_t r, T* keep) {
   ForPieces(*panel.schedule, [&](const Piece& piece, int64_t offset) {
-    dropout_factors<T>(p.dropout_rate, p.dropout_seed, SiteOf(p, panel, r, piece.begin),
-                       piece.end - piece.begin, keep + offset);
+    DropoutFactors<T>(p.dropout_rate, p.dropout_seed, SiteOf(p, panel, r, piece.begin),
+                      piece.end - piece.begin, keep + offset);
   });
 }
 

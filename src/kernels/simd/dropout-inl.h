@@ -1,5 +1,5 @@
-// The decisions of dropout (fovea/attention/dropout.h) for a block of queries and 16 keys at a time: Philox
-// with a query in each lane.
+// The decisions of dropout (fovea/attention/dropout.h) by vectors: Philox with a query in each lane, as bits,
+// or with 16 keys of one query in each lane, as factors.
 #if defined(FOVEA_SIMD_DROPOUT_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef FOVEA_SIMD_DROPOUT_INL_H_
 #undef FOVEA_SIMD_DROPOUT_INL_H_
@@ -7,6 +7,8 @@
 #define FOVEA_SIMD_DROPOUT_INL_H_
 #endif
 
+#include "fovea/attention/dropout.h"
+#include "fovea/attention/site.h"
 #include "kernels/simd/math-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -55,6 +57,24 @@ HWY_INLINE void WideProducts(D d, V factor, V x, V& high, V& low) {
 #endif
 }
 
+/// philox4x32 (fovea/core/philox.h) of the counters c0 to c3, which the words replace.
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE void PhiloxWords(D d, uint64_t seed, V& c0, V& c1, V& c2, V& c3) {
+  const auto first = hn::Set(d, 0xD2511F53u), second = hn::Set(d, 0xCD9E8D57u);
+  auto key0 = static_cast<uint32_t>(seed), key1 = static_cast<uint32_t>(seed >> 32);
+  for (int round = 0; round < 10; ++round) {
+    auto high0 = c0, low0 = c0, high1 = c2, low1 = c2;
+    WideProducts(d, first, c0, high0, low0);
+    WideProducts(d, second, c2, high1, low1);
+    c0 = hn::Xor(hn::Xor(high1, c1), hn::Set(d, key0));
+    c1 = low1;
+    c2 = hn::Xor(hn::Xor(high0, c3), hn::Set(d, key1));
+    c3 = low0;
+    key0 += 0x9E3779B9u;
+    key1 += 0xBB67AE85u;
+  }
+}
+
 /// Where the decisions of a block of weights begin: entry and head, the position of the first query, and the
 /// first of 16 keys, a multiple of 16.
 struct DropoutBlock {
@@ -68,24 +88,12 @@ HWY_INLINE void KeepBits(const DropoutBlock& at, uint32_t threshold, uint64_t* k
   const hn::CappedTag<uint32_t, 16> d;
   const hn::RebindToSigned<decltype(d)> di;
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
-  const auto first = hn::Set(d, 0xD2511F53u), second = hn::Set(d, 0xCD9E8D57u);
   for (int64_t j = 0; j < 16; ++j) keeps[j] = 0;
   for (int64_t v = 0; v < 64; v += lanes) {
     auto c0 = hn::Set(d, static_cast<uint32_t>(at.key / 16)),
          c1 = hn::Iota(d, static_cast<uint32_t>(at.query + v)),
          c2 = hn::Set(d, static_cast<uint32_t>(at.head)), c3 = hn::Set(d, static_cast<uint32_t>(at.entry));
-    auto key0 = static_cast<uint32_t>(at.seed), key1 = static_cast<uint32_t>(at.seed >> 32);
-    for (int round = 0; round < 10; ++round) {
-      auto high0 = c0, low0 = c0, high1 = c2, low1 = c2;
-      WideProducts(d, first, c0, high0, low0);
-      WideProducts(d, second, c2, high1, low1);
-      c0 = hn::Xor(hn::Xor(high1, c1), hn::Set(d, key0));
-      c1 = low1;
-      c2 = hn::Xor(hn::Xor(high0, c3), hn::Set(d, key1));
-      c3 = low0;
-      key0 += 0x9E3779B9u;
-      key1 += 0xBB67AE85u;
-    }
+    PhiloxWords(d, at.seed, c0, c1, c2, c3);
     const auto below = hn::Set(di, static_cast<int32_t>(threshold)), byte = hn::Set(di, 0xff);
     const auto word = [&](auto bits, int64_t j) HWY_ATTR {
       const auto x = hn::BitCast(di, bits);
@@ -98,6 +106,48 @@ HWY_INLINE void KeepBits(const DropoutBlock& at, uint32_t threshold, uint64_t* k
     word(c1, 4);
     word(c2, 8);
     word(c3, 12);
+  }
+}
+
+template <class D, class V>
+HWY_INLINE hn::Vec<D> NumberOf(D d, V integer) {
+  if constexpr (sizeof(hn::TFromD<D>) == 8)
+    return hn::PromoteTo(d, integer);
+  else
+    return hn::ConvertTo(d, integer);
+}
+/// to[j] = the factor of dropout for the weight of key first.key + j, 0 or the scale of kept weights, for
+/// `count` keys. By eight lanes: a piece has 128 keys at most, and they are eight 16s.
+template <class T>
+HWY_NOINLINE void DropoutFactors(double rate, uint64_t seed, const Site& first, int64_t count, T* to) {
+  const hn::CappedTag<uint32_t, 8> d;
+  const hn::ScalableTag<T> dt;
+  const hn::Rebind<int32_t, decltype(dt)> di;
+  const hn::Rebind<uint8_t, decltype(dt)> d8;
+  constexpr int64_t kKeys = 16;  // of one Philox
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d)), width = static_cast<int64_t>(hn::Lanes(dt)),
+                end = first.key + count;
+  const DropoutDecision decision = DropoutDecision::for_rate(rate);
+  const auto threshold = hn::Set(dt, static_cast<T>(decision.keep_threshold)),
+             scale = hn::Set(dt, static_cast<T>(decision.scale));
+  alignas(64) uint8_t bytes[8 * kKeys];
+  for (int64_t begin = first.key / kKeys * kKeys; begin < end; begin += lanes * kKeys) {
+    auto c0 = hn::Iota(d, static_cast<uint32_t>(begin / kKeys)),
+         c1 = hn::Set(d, static_cast<uint32_t>(first.query)),
+         c2 = hn::Set(d, static_cast<uint32_t>(first.head)),
+         c3 = hn::Set(d, static_cast<uint32_t>(first.batch));
+    PhiloxWords(d, seed, c0, c1, c2, c3);
+    hn::StoreInterleaved4(c0, c1, c2, c3, d, reinterpret_cast<uint32_t*>(bytes));
+    int64_t key = HWY_MAX(begin, first.key);
+    const int64_t stop = HWY_MIN(begin + lanes * kKeys, end);
+    const uint8_t* byte = bytes + (key - begin);
+    T* x = to + (key - first.key);
+    for (; key + width <= stop; key += width, byte += width, x += width) {
+      const auto number = NumberOf(dt, hn::PromoteTo(di, hn::LoadU(d8, byte)));
+      hn::StoreU(hn::IfThenElseZero(hn::Lt(number, threshold), scale), dt, x);
+    }
+    for (; key < stop; ++key, ++byte, ++x)
+      *x = *byte < decision.keep_threshold ? static_cast<T>(decision.scale) : T{0};
   }
 }
 

@@ -7,8 +7,6 @@
 #define FOVEA_TILES_CHUNK_INL_H_
 #endif
 
-#include "fovea/attention/dropout.h"
-#include "kernels/simd/dropout-inl.h"
 #include "kernels/tiles/pack-inl.h"
 #include "kernels/tiles/product.h"
 
