@@ -20,8 +20,7 @@ enum class Operands : std::uint8_t {
   ///
   /// Attention rounds operands, weights and results too, and keeps them in bf16 for its gradients. It does
   /// so if the longest text of the call has 128 keys or more, and the CPU has kernels of bf16 both ways. It
-  /// stays f32 if its spec has arguments or dropout, if its weights are asked for, or if a layer names a
-  /// kernel or a Precision other than full.
+  /// stays f32 if a layer names a kernel or a Precision other than full.
   bf16,
 };
 

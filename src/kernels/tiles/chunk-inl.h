@@ -75,8 +75,8 @@ struct Columns {
   HWY_INLINE bool operator==(const Columns& other) const { return begin == other.begin && end == other.end; }
 };
 
-/// What dropout does to a chunk of weights: bit r of keeps[j] says that the weight of row r and key j is
-/// kept, and a kept weight is multiplied by `scale`.
+/// What dropout does to a chunk of weights. Bit r of keeps[j] says that the weight of row r and key j is
+/// kept. A kept weight is multiplied by `scale`.
 struct ChunkDropout {
   double rate = 0.0;
   float scale = 1.0f;
