@@ -20,7 +20,8 @@ enum class Operands : std::uint8_t {
   ///
   /// Attention rounds operands, weights and results too, and keeps them in bf16 for its gradients. It does
   /// so if the longest text of the call has 128 keys or more, and the CPU has kernels of bf16 both ways. It
-  /// stays f32 if a layer names a kernel or a Precision other than full.
+  /// stays f32 if a layer names a kernel or a Precision other than full. So does a spec that the kernels of
+  /// bf16 refuse, such as one with another normaliser than softmax.
   bf16,
 };
 

@@ -133,18 +133,20 @@ HWY_INLINE void ChunkWeights(const float* scores, const Columns& columns, float 
 struct ChunkShares {
   alignas(64) float shift[kBlockQueries], share[kBlockQueries];
 };
-/// Turns the scores of a chunk into final weights, exactly 0 where a key is hidden.
+/// Turns the scores of a chunk into final weights, exactly 0 where a key is hidden. The shift of powers of 2
+/// was converted to natural logarithms and back, which is off by some 2^-23 of itself. So weights are clamped
+/// to 1.
 template <bool kTwo>
 HWY_INLINE void FinalChunk(float factor, const Columns& columns, const ChunkShares& shares, float* scores) {
   const TileTag d;
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
-  const auto slope = hn::Set(d, factor), hidden = hn::Set(d, kHidden<float>);
+  const auto slope = hn::Set(d, factor), hidden = hn::Set(d, kHidden<float>), most = hn::Set(d, 1.0f);
   for (int64_t v = columns.begin; v < columns.end; v += lanes) {
     const auto shift = hn::Load(d, shares.shift + v), share = hn::Load(d, shares.share + v);
     for (int64_t j = 0; j < kChunk; ++j) {
       float* row = scores + j * kBlockQueries + v;
       const auto score = hn::LoadU(d, row);
-      const auto weight = hn::Mul(share, Power<kTwo>(hn::MulSub(score, slope, shift)));
+      const auto weight = AtMost(most, hn::Mul(share, Power<kTwo>(hn::MulSub(score, slope, shift))));
       hn::StoreU(hn::IfThenZeroElse(hn::Eq(score, hidden), weight), d, row);
     }
   }

@@ -454,6 +454,7 @@ HWY_NOINLINE void TilesForward(const Problem<float>& p, const ForwardOutputs<flo
                   });
   if (!out.weights.data) return;
   executor.parallel_for(units, [&](int64_t unit, int worker) {
+    if (weight_slot(out.weight_heads, BlockOf(p, unit, kBlockQueries).h, 0) < 0) return;
     with_block(unit, 0, p.key_len, worker,
                [&](TileForward& block, const BlockSchedule& schedule, const Piece* pieces,
                    const BlockAt<float>& at) {
