@@ -1,5 +1,6 @@
 #include "bench/mods.h"
 
+#include <algorithm>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -9,6 +10,7 @@
 #include "fovea/attention/expression.h"
 #include "fovea/attention/make_mod.h"
 #include "fovea/attention/normalizer_properties.h"
+#include "fovea/core/error.h"
 #include "fovea/plan/plan.h"
 
 namespace fovea::bench {
@@ -105,7 +107,12 @@ std::vector<Row> rows_of(const ModsBench& o) {
 
 void measure_mods(const ModsBench& bench, const std::function<void(const ModsRow&)>& tell) {
   std::optional<Times> plain;
-  for (const Row& row : rows_of(bench)) {
+  const std::vector<Row> rows = rows_of(bench);
+  const auto wanted = [&](const Row& row) { return row.name.find(bench.only) != std::string::npos; };
+  if (std::none_of(rows.begin(), rows.end(), wanted))
+    throw InvalidArgument("fovea bench mods", "--only", "part of a row's name, such as alibi", bench.only);
+  for (const Row& row : rows) {
+    if (plain && !wanted(row)) continue;
     const Times times = measure(bench, row);
     if (!plain) plain = times;
     tell({row.name, times.forward, times.forward / plain->forward, times.backward,

@@ -15,6 +15,7 @@ struct ModsBench {
   std::int64_t repeat = 5;   ///< runs, of which the best counts
   DType dtype = DType::f32;  ///< of queries, keys, values and results; f32 or bf16
   std::string kernel;        ///< a kernel to force; empty: the best
+  std::string only;          ///< text in the names of rows; the first row is always measured
 };
 
 /// Times include the gradients of arguments. Ratios are to plain softmax, the first row.
@@ -23,7 +24,7 @@ struct ModsRow {
   double forward_seconds = 0.0, forward_ratio = 0.0, backward_seconds = 0.0, backward_ratio = 0.0;
 };
 
-/// Calls `tell` as soon as a row is measured.
+/// Calls `tell` as soon as a row is measured. Throws InvalidArgument if `only` is in no name.
 void measure_mods(const ModsBench& bench, const std::function<void(const ModsRow&)>& tell);
 
 }  // namespace fovea::bench

@@ -38,8 +38,10 @@ void register_bench_mods(Command bench) {
       .check(in_range(1, 1 << 15));
   command.add_option("--heads", o->bench.heads).check(in_range(1, 1024));
   command.add_option("--head-dim", o->bench.head_dim).check(in_range(1, 4096));
-  static const std::vector<std::pair<std::string, DType>> types{{"f32", DType::f32}, {"bf16", DType::bf16}};
-  command.add_choice("--dtype", o->bench.dtype, types, "of queries, keys, values and results");
+  const std::vector<std::pair<std::string, DType>> types{{"f32", DType::f32}, {"bf16", DType::bf16}};
+  command.add_choice("--dtype", o->bench.dtype, types, "of queries, keys, values and results")
+      .option_text("f32 or bf16=f32");
+  command.add_option("--only", o->bench.only, "rows whose names contain this text, beside softmax alone");
   command.add_option("--kernel", o->bench.kernel,
                      "avx512bf16, avx512, avx2, baseline or reference; default: the best");
   command.add_option("--repeat", o->bench.repeat, "runs, of which the best counts").check(in_range(1, 1000));

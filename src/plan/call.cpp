@@ -206,7 +206,7 @@ std::size_t most_forward_bytes(const AttentionPlan::Impl& plan, const CallSizes&
       // A call for weights too runs two steps on one problem, and gathers a cache if either step needs that.
       const bool may_gather = most.cached && (!outputs || outputs->weights);
       for (const In16Bits stored : {In16Bits::nothing, step.stored}) {
-        // Calls for weights are given operands in f32, because one of their two steps may read nothing else.
+        // As stored_of.
         if (outputs && stored != (outputs->weights ? In16Bits::nothing : step.stored)) continue;
         count(stored, reading_of({&step}));
         if (may_gather && stored == In16Bits::nothing) count(stored, CacheReading::gathered);

@@ -13,18 +13,22 @@
 
 namespace fovea {
 
+/// The constants of Salmon et al., for vectors of Philox too.
+inline constexpr std::uint32_t philox_factors[] = {0xD2511F53u, 0xCD9E8D57u},
+                               philox_steps[] = {0x9E3779B9u, 0xBB67AE85u};
+
 /// The 128 random bits at `counter` of the stream `key`.
 constexpr std::array<std::uint32_t, 4> philox4x32(std::array<std::uint32_t, 4> counter,
                                                   std::uint64_t key) noexcept {
   std::uint32_t key0 = static_cast<std::uint32_t>(key), key1 = static_cast<std::uint32_t>(key >> 32);
   for (int round = 0; round < 10; ++round) {
-    const std::uint64_t product0 = std::uint64_t{0xD2511F53u} * counter[0];
-    const std::uint64_t product1 = std::uint64_t{0xCD9E8D57u} * counter[2];
+    const std::uint64_t product0 = std::uint64_t{philox_factors[0]} * counter[0];
+    const std::uint64_t product1 = std::uint64_t{philox_factors[1]} * counter[2];
     counter = {
         static_cast<std::uint32_t>(product1 >> 32) ^ counter[1] ^ key0, static_cast<std::uint32_t>(product1),
         static_cast<std::uint32_t>(product0 >> 32) ^ counter[3] ^ key1, static_cast<std::uint32_t>(product0)};
-    key0 += 0x9E3779B9u;
-    key1 += 0xBB67AE85u;
+    key0 += philox_steps[0];
+    key1 += philox_steps[1];
   }
   return counter;
 }

@@ -212,9 +212,7 @@ HWY_NOINLINE void DirectForwardBlock(const Problem<T>& p, const ForwardOutputs<T
       if (!out.output.data) continue;  // only the weights are wanted
       if (factor != T{1}) Scale(factor, p.value_dim, gathered);
       if (p.dropout_rate > 0) {
-        DropoutFactors<T>(p.dropout_rate, p.dropout_seed,
-                          {EntryOf(p, at.b), at.h, PositionOf(p, at.b, at.row + r), piece.begin}, count,
-                          scratch.keep);
+        KeepFactors(p, SiteOf(p, at.b, at.h, at.row + r, piece.begin), count, scratch.keep);
         MultiplyInto(scratch.keep, count, scores);
       }
       for (int64_t j = 0; j < count; ++j) {
@@ -342,9 +340,7 @@ HWY_NOINLINE void DirectBackwardUnit(const Problem<T>& p, const BackwardProblem<
                        static_cast<const T*>(nullptr), int64_t{0}, fast);
           SavedWeights(p, ScaleOf(p), g.log_sum_exp[index], sink_of(p, h), count, scratch.scores);
           if (p.dropout_rate > 0) {
-            DropoutFactors<T>(p.dropout_rate, p.dropout_seed,
-                              {EntryOf(p, b), h, PositionOf(p, b, row + r), piece.begin}, count,
-                              scratch.keep);
+            KeepFactors(p, SiteOf(p, b, h, row + r, piece.begin), count, scratch.keep);
           }
           DirectGradientRow(p, g, at, r, piece, mean, p.dropout_rate > 0 ? scratch.keep : nullptr, d_query,
                             group, sums, fast, scratch);

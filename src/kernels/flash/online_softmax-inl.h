@@ -33,6 +33,18 @@ HWY_INLINE int64_t EntryOf(const Problem<T>& p, int64_t b) {
   return p.first_entry + b;
 }
 
+/// The site of a pair of query row and key.
+template <class T>
+HWY_INLINE Site SiteOf(const Problem<T>& p, int64_t b, int64_t h, int64_t row, int64_t key) {
+  return Site::at(EntryOf(p, b), h, PositionOf(p, b, row), key);
+}
+
+/// keep[j] = the problem's factor of dropout for the weight of key first.key + j.
+template <class T>
+HWY_INLINE void KeepFactors(const Problem<T>& p, const Site& first, int64_t count, T* keep) {
+  DropoutFactors<T>(p.dropout_rate, p.dropout_seed, first, count, keep);
+}
+
 /// Sets the scores of keys outside `spans` to -inf; scores[j - begin] belongs to key j of [begin, end).
 template <class T>
 HWY_INLINE void HideOutside(const SpanList& spans, int64_t begin, int64_t end, T* scores) {
@@ -106,6 +118,12 @@ struct RowState {
   T maximum = kHidden<T>, sum = 0;
 };
 
+/// Whether the row saw no key.
+template <class T>
+HWY_INLINE bool Unseen(const RowState<T>& state) {
+  return state.maximum == kHidden<T> && state.sum == T{0};
+}
+
 /// Adds a piece to the state, whose weights relative to the new maximum have this sum. Returns the factor for
 /// the values gathered before.
 template <class T>
@@ -171,6 +189,16 @@ HWY_INLINE T ShareOf(T log_sum_exp, const T* sink) {
   return sink ? T{1} / (T{1} + static_cast<T>(std::exp(*sink - log_sum_exp))) : T{1};
 }
 
+template <class T>
+HWY_INLINE T LogSumExp(const RowState<T>& state) {
+  return state.maximum + static_cast<T>(std::log(state.sum));
+}
+/// The factor from weights relative to the state's maximum to final weights.
+template <class T>
+HWY_INLINE T FactorOf(const RowState<T>& state, const T* sink) {
+  return (sink ? ShareOf(LogSumExp(state), sink) : T{1}) / state.sum;
+}
+
 /// Turns the scores of one more piece into weights, by the problem's normaliser. Returns the factor for the
 /// values gathered before.
 template <class E = FullExponential, class T>
@@ -193,9 +221,8 @@ HWY_INLINE void FinalWeights(const Problem<T>& p, T scale, const RowState<T>& st
                              T* scores) {
   if (p.normalizer == NormalizerKind::sigmoid)
     return SigmoidRow(scale, static_cast<T>(p.normalizer_number), n, scores);
-  if (state.maximum == kHidden<T> && state.sum == T{0}) return Fill(T{0}, Padded<T>(n), scores);
-  const T share = ShareOf(state.maximum + static_cast<T>(std::log(state.sum)), sink);
-  WeightsOf<false>(scale, state.maximum, share / state.sum, n, scores);
+  if (Unseen(state)) return Fill(T{0}, Padded<T>(n), scores);
+  WeightsOf<false>(scale, state.maximum, FactorOf(state, sink), n, scores);
 }
 /// The weights of one piece from the saved log-sum-exp. That number is rounded by up to |lse|·eps, so the
 /// exponents are clamped and no weight is above 1.
@@ -235,19 +262,18 @@ template <class T>
 HWY_INLINE T Finish(const RowState<T>& state, const T* sink, int64_t n, const T* gathered, T* output) {
   // A row that saw nothing gives 0. Its gathered values times 0 would not do: other rows of the block may
   // have seen a NaN value, and 0 · NaN was gathered.
-  if (state.maximum == kHidden<T> && state.sum == T{0}) {
+  if (Unseen(state)) {
     Fill(T{0}, n, output);
     return kHidden<T>;
   }
-  const T log_sum_exp = state.maximum + static_cast<T>(std::log(state.sum));
-  const T inverse = ShareOf(log_sum_exp, sink) / state.sum;
+  const T inverse = FactorOf(state, sink);
   const hn::ScalableTag<T> d;
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
   int64_t i = 0;
   for (; i + lanes <= n; i += lanes)
     hn::StoreU(hn::Mul(hn::LoadU(d, gathered + i), hn::Set(d, inverse)), d, output + i);
   for (; i < n; ++i) output[i] = gathered[i] * inverse;
-  return log_sum_exp;
+  return LogSumExp(state);
 }
 
 /// Row r of an operand. Operand::row is a template that must not be compiled here.

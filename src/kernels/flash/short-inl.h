@@ -132,8 +132,7 @@ HWY_INLINE void ShortSoftmax(const Problem<T>& p, const BlockSchedule& schedule,
 /// The factors of dropout of a row, for all keys.
 template <class T>
 HWY_INLINE void ShortKeep(const Problem<T>& p, const BlockAt<T>& at, int64_t r, T* keep) {
-  DropoutFactors<T>(p.dropout_rate, p.dropout_seed,
-                    {EntryOf(p, at.b), at.h, PositionOf(p, at.b, at.row + r), 0}, p.key_len, keep);
+  KeepFactors(p, SiteOf(p, at.b, at.h, at.row + r, 0), p.key_len, keep);
 }
 
 template <class T>

@@ -170,10 +170,8 @@ HWY_INLINE void PieceWeights(const SplitMember<T, S>& m, int64_t heads, int64_t 
     const T factor = Normalize<ExponentialFor<S>>(p, scale, count, scores, scratch.states[first + r]);
     if (factor != T{1}) Scale(factor, width, scratch.gathered + (first + r) * width);
     if (p.dropout_rate > 0) {
-      DropoutFactors<T>(p.dropout_rate, p.dropout_seed,
-                        {EntryOf(p, m.at.b), m.at.h + r / m.at.rows,
-                         PositionOf(p, m.at.b, m.at.row + r % m.at.rows), piece.begin},
-                        count, scratch.keep);
+      KeepFactors(p, SiteOf(p, m.at.b, m.at.h + r / m.at.rows, m.at.row + r % m.at.rows, piece.begin), count,
+                  scratch.keep);
       MultiplyInto(scratch.keep, count, scores);
     }
   }

@@ -366,9 +366,7 @@ HWY_NOINLINE void ForwardBlock(const Problem<T>& p, const ForwardOutputs<T>& out
         if (factor != T{1}) Scale(factor, width, scratch.gathered + r * width);
       }
       if (p.dropout_rate > 0) {
-        DropoutFactors<T>(p.dropout_rate, p.dropout_seed,
-                          {EntryOf(p, at.b), at.h, PositionOf(p, at.b, at.row + r), piece.begin}, count,
-                          scratch.keep);
+        KeepFactors(p, SiteOf(p, at.b, at.h, at.row + r, piece.begin), count, scratch.keep);
         MultiplyInto(scratch.keep, count, row);
       }
     }

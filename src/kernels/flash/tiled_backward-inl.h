@@ -108,9 +108,7 @@ HWY_NOINLINE void BackwardBlock(const Problem<T>& p, const BackwardProblem<T>& g
       const bool drops = p.dropout_rate > 0;
       if (drops) {
         Fill(T{0}, padded, scratch.keep);
-        DropoutFactors<T>(p.dropout_rate, p.dropout_seed,
-                          {EntryOf(p, at.b), at.h, PositionOf(p, at.b, at.row + r), piece.begin}, count,
-                          scratch.keep);
+        KeepFactors(p, SiteOf(p, at.b, at.h, at.row + r, piece.begin), count, scratch.keep);
       }
       const int64_t from = r * stride + seen.begin;
       ScoreGradientRow(p, Padded<T>(seen.end) - seen.begin, mean[r], scale,

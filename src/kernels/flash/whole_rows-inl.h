@@ -128,7 +128,7 @@ HWY_INLINE int64_t PanelScores(const Problem<T>& p, const Packed<T>& keys, const
 
 template <class T>
 HWY_INLINE Site SiteOf(const Problem<T>& p, const Panel<T>& panel, int64_t r, int64_t key) {
-  return {EntryOf(p, panel.at.b), panel.at.h, PositionOf(p, panel.at.b, panel.at.row + r), key};
+  return SiteOf(p, panel.at.b, panel.at.h, panel.at.row + r, key);
 }
 
 template <class T>
@@ -147,8 +147,7 @@ HWY_INLINE WholeRow<T> RowOf(const Problem<T>& p, const Panel<T>& panel, int64_t
 template <class T>
 HWY_INLINE void DropoutRow(const Problem<T>& p, const Panel<T>& panel, int64_t r, T* keep) {
   ForPieces(*panel.schedule, [&](const Piece& piece, int64_t offset) {
-    DropoutFactors<T>(p.dropout_rate, p.dropout_seed, SiteOf(p, panel, r, piece.begin),
-                      piece.end - piece.begin, keep + offset);
+    KeepFactors(p, SiteOf(p, panel, r, piece.begin), piece.end - piece.begin, keep + offset);
   });
 }
 

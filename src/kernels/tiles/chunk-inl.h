@@ -8,7 +8,6 @@
 #endif
 
 #include "kernels/tiles/pack-inl.h"
-#include "kernels/tiles/product.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace fovea::kernels {
@@ -92,8 +91,8 @@ struct ChunkDropout {
   HWY_INLINE bool Drops() const { return rate > 0.0; }
   /// Decides for the keys of the chunk that begins at `key`.
   HWY_INLINE void Decide(const Problem<float>& p, const BlockAt<float>& at, int64_t key) {
-    DropoutBlock block{p.dropout_seed, EntryOf(p, at.b), at.h, PositionOf(p, at.b, at.row), key};
-    for (int64_t j = 0; j < kChunk; j += 16, block.key += 16) KeepBits(block, threshold, keeps + j);
+    for (int64_t j = 0; j < kChunk; j += 16)
+      KeepBits(p.dropout_seed, threshold, SiteOf(p, at.b, at.h, at.row, key + j), keeps + j);
   }
   /// The factors of one key's weights for the rows from `row` on.
   HWY_INLINE hn::Vec<TileTag> Factors(int64_t j, int64_t row) const {
@@ -213,22 +212,6 @@ HWY_NOINLINE void HideScores(const uint64_t* hidden, float* scores) {
       hn::BlendedStore(hn::Set(d, kHidden<float>), MaskOfBits(d, hidden[j] >> v), d, scores + v);
   }
 }
-
-/// Calls an engine's begin() and end() around the products of a block, also where a user's mod throws.
-class EngineUse {
- public:
-  explicit HWY_INLINE EngineUse(const TileEngine& engine) : engine_(engine) {
-    if (engine_.begin) engine_.begin();
-  }
-  HWY_INLINE ~EngineUse() {
-    if (engine_.end) engine_.end();
-  }
-  EngineUse(const EngineUse&) = delete;
-  EngineUse& operator=(const EngineUse&) = delete;
-
- private:
-  const TileEngine& engine_;
-};
 
 /// A chunk of scores with a row for each query, as mods and returned weights need it: row r at rows + r ·
 /// kChunk.

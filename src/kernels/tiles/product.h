@@ -35,6 +35,22 @@ struct TileEngine {
   void (*end)() = nullptr;
 };
 
+/// Calls an engine's begin() and end() around the products of a block, also where a user's mod throws.
+class EngineUse {
+ public:
+  explicit EngineUse(const TileEngine& engine) : engine_(engine) {
+    if (engine_.begin) engine_.begin();
+  }
+  ~EngineUse() {
+    if (engine_.end) engine_.end();
+  }
+  EngineUse(const EngineUse&) = delete;
+  EngineUse& operator=(const EngineUse&) = delete;
+
+ private:
+  const TileEngine& engine_;
+};
+
 /// AMX-BF16: begin() sets up the tile registers, end() releases them. Null with other compilers and
 /// processors than 64-bit x86.
 const TileEngine* amx_engine();

@@ -12,6 +12,7 @@
 #include "hwy/highway.h"
 #include "kernels/flash/split_together-inl.h"
 #include "kernels/tiles/backward-inl.h"
+#include "kernels/tiles/forward_call-inl.h"
 #include "kernels/tiles/many_rows-inl.h"
 
 HWY_BEFORE_NAMESPACE();
