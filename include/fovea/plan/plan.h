@@ -36,8 +36,8 @@ struct PlanOptions {
   /// and without that the best kernel runs. A name that does not exist, or that this machine cannot run, is
   /// an error.
   ///
-  /// The algorithms of "avx512bf16" and "amx" refuse some plans, such as f32 at Precision::full and score
-  /// mods; explain says why. Those plans then run on the algorithms of "avx512".
+  /// The algorithms of "avx512bf16" and "amx" refuse some plans, such as f32 at Precision::full; explain says
+  /// why. Those plans then run on the algorithms of "avx512".
   ///
   /// A forced algorithm runs calls with any number of queries, forward and backward, wherever it can. The
   /// other algorithms of its instruction set do the rest. If the forced algorithm cannot compute the output,
