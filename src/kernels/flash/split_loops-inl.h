@@ -67,6 +67,88 @@ class SumsOfEight {
 };
 #endif
 
+/// Loads the first `n` elements of a row of one pair of vectors in the order of LoadTwo, zeros behind. With
+/// kVectors = 1 the second vector has none.
+template <int kVectors, class D, class S>
+HWY_INLINE void LoadShort(D d, const S* from, int64_t n, hn::Vec<D> (&row)[2]) {
+  if constexpr (kVectors == 1 && !kEvenThenOdd<S>) {
+    row[0] = LoadWideN(d, from, n);
+  } else if constexpr (sizeof(S) == sizeof(hn::TFromD<D>) && !kEvenThenOdd<S>) {
+    row[0] = LoadWide(d, from);
+    row[1] = LoadWideN(d, from + hn::Lanes(d), n - static_cast<int64_t>(hn::Lanes(d)));
+  } else {
+    LoadTwoN(d, from, n, row[0], row[1]);
+  }
+}
+/// Whether rows of at most one pair of vectors have loops of their own, ShortScores and AddShortRows.
+/// Elsewhere a pair is shorter than heads are.
+template <class T>
+inline constexpr bool kHasShortRows = HWY_ARCH_X86&& HWY_TARGET <= HWY_AVX3 && sizeof(T) == 4;
+template <class T>
+HWY_INLINE bool AreShort(int64_t dim) {
+  return dim <= 2 * static_cast<int64_t>(hn::Lanes(hn::ScalableTag<T>()));
+}
+/// The number of vectors that rows of `dim` elements, which are short, fill: f(number) as a constant.
+template <class T, class S, class F>
+HWY_INLINE void ForVectors(int64_t dim, F&& f) {
+  if constexpr (kEvenThenOdd<S>)
+    f.template operator()<2>();
+  else if (dim > static_cast<int64_t>(hn::Lanes(hn::ScalableTag<T>())))
+    f.template operator()<2>();
+  else
+    f.template operator()<1>();
+}
+/// The most lines that a row of kVectors vectors has in memory, if it begins at one.
+template <int kVectors, class T, class S>
+inline constexpr int kLinesOfShort = HWY_MAX(1,
+                                             kVectors* static_cast<int>(hn::MaxLanes(hn::ScalableTag<T>())) *
+                                                 static_cast<int>(sizeof(S)) / 64);
+
+/// StoredScores for rows of at most one pair of vectors, to the same bits. The loops over elements, and the
+/// lines to fetch, have constant lengths: with any lengths, a key of 24 elements took 15 cycles for 4 loads
+/// and multiply-adds.
+template <int kRows, int kVectors, class T, class S>
+HWY_INLINE void ShortScores(const T* queries, int64_t padded, const StoredRows<S>& keys, int64_t dim,
+                            int64_t count, bool fetch, T* scores, int64_t score_stride) {
+  const hn::ScalableTag<T> d;
+  using V = hn::Vec<decltype(d)>;
+  constexpr int kKeys = kSums / kRows, kLanes = static_cast<int>(hn::MaxLanes(d));
+  V query[kRows][kVectors];
+  FOVEA_UNROLL for (int r = 0; r < kRows; ++r) {
+    FOVEA_UNROLL for (int c = 0; c < kVectors; ++c) query[r][c] =
+        hn::LoadU(d, queries + r * padded + c * kLanes);
+  }
+  RowsToFetch<S> ahead(keys, RowsAhead<S>(dim), fetch);
+  const S* key = keys.at(0);
+  for (int64_t j = 0; j < count; j += kKeys) {
+    const int64_t there = HWY_MIN(count - j, int64_t{kKeys});
+    V sums[kSums];
+    FOVEA_UNROLL for (int k = 0; k < kKeys; ++k) {
+      V row[2];
+      LoadShort<kVectors>(d, key, dim, row);
+      // Behind the last key the last one is read again; those sums are thrown away.
+      if (k + 1 < there) key += keys.stride;
+      FOVEA_UNROLL for (int r = 0; r < kRows; ++r) {
+        V sum = hn::Zero(d);
+        FOVEA_UNROLL for (int c = 0; c < kVectors; ++c) sum = hn::MulAdd(query[r][c], row[c], sum);
+        sums[r * kKeys + k] = sum;
+      }
+    }
+    key += keys.stride;
+    for (int k = 0; k < kKeys; ++k) ahead.template NextLines<kLinesOfShort<kVectors, T, S>>();
+    alignas(64) T folded[kSums > kLanes ? kSums : kLanes];
+    FoldSums<kSums, kLanes>(d, sums, folded);
+    if (there == kKeys) {
+      FOVEA_UNROLL for (int r = 0; r < kRows; ++r)
+          hwy::CopyBytes<kKeys * sizeof(T)>(folded + kKeys * r, scores + r * score_stride + j);
+      continue;
+    }
+    for (int r = 0; r < kRows; ++r) {
+      for (int64_t k = 0; k < there; ++k) scores[r * score_stride + j + k] = folded[r * kKeys + k];
+    }
+  }
+}
+
 /// scores[r · score_stride + j] = ⟨query r, key j⟩ for kRows queries and keys [0, count). Queries are rows of
 /// `padded` elements in the order of LoadTwo, with zeros behind `dim`. kSums sums stay in registers: kRows
 /// queries by kSums / kRows keys, so each vector of a key is loaded once for kRows queries.
@@ -78,6 +160,14 @@ HWY_INLINE void StoredScores(const T* queries, int64_t padded, const StoredRows<
   constexpr int kKeys = kSums / kRows;
   constexpr int kLanes = static_cast<int>(hn::MaxLanes(d));
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+  if constexpr (kHasShortRows<T>) {
+    if (AreShort<T>(dim)) {
+      ForVectors<T, S>(dim, [&]<int kVectors>() HWY_ATTR {
+        ShortScores<kRows, kVectors>(queries, padded, keys, dim, count, fetch, scores, score_stride);
+      });
+      return;
+    }
+  }
   RowsToFetch<S> ahead(keys, RowsAhead<S>(dim), fetch);
 #if HWY_TARGET == HWY_AVX2
   constexpr bool kFoldEight = sizeof(T) == 4 && kRows > 1;
@@ -213,13 +303,51 @@ HWY_INLINE void AddWeighted(const T* weights, int64_t weight_stride, const S* va
 /// products read long caches (docs/performance.md).
 constexpr int64_t kMostTogether = kSums == 8 ? 16 : 8;
 
+/// AddStoredRows for rows of at most one pair of vectors and weights of which none is 0, to the same bits.
+/// All sums stay in registers.
+template <int kRows, int kVectors, class T, class S>
+HWY_INLINE void AddShortRows(const T* weights, int64_t weight_stride, const StoredRows<S>& values,
+                             int64_t dim, int64_t count, bool fetch, T* gathered, int64_t padded) {
+  const hn::ScalableTag<T> d;
+  using V = hn::Vec<decltype(d)>;
+  constexpr int kLanes = static_cast<int>(hn::MaxLanes(d));
+  V sums[kRows][kVectors];
+  FOVEA_UNROLL for (int r = 0; r < kRows; ++r) {
+    FOVEA_UNROLL for (int c = 0; c < kVectors; ++c) sums[r][c] =
+        hn::LoadU(d, gathered + r * padded + c * kLanes);
+  }
+  RowsToFetch<S> ahead(values, RowsAhead<S>(dim), fetch);
+  const S* value = values.at(0);
+  for (int64_t j = 0; j < count; ++j, value += values.stride) {
+    ahead.template NextLines<kLinesOfShort<kVectors, T, S>>();
+    V row[2];
+    LoadShort<kVectors>(d, value, dim, row);
+    FOVEA_UNROLL for (int r = 0; r < kRows; ++r) {
+      const V weight = hn::Set(d, weights[r * weight_stride + j]);
+      FOVEA_UNROLL for (int c = 0; c < kVectors; ++c) sums[r][c] = hn::MulAdd(weight, row[c], sums[r][c]);
+    }
+  }
+  FOVEA_UNROLL for (int r = 0; r < kRows; ++r) {
+    FOVEA_UNROLL for (int c = 0; c < kVectors; ++c)
+        hn::StoreU(sums[r][c], d, gathered + r * padded + c * kLanes);
+  }
+}
+
 /// gathered[r] += Σ_j weights[r · weight_stride + j] · value j for kRows rows of `padded` elements in the
 /// order of LoadTwo. A weight of 0 reads nothing: its key may be hidden, and its value NaN.
 template <int kRows, class T, class S>
 HWY_INLINE void AddStoredRows(const T* weights, int64_t weight_stride, const StoredRows<S>& values,
                               int64_t dim, int64_t count, bool fetch, T* gathered, int64_t padded) {
-  RowsToFetch<S> ahead(values, RowsAhead<S>(dim), fetch);
   const bool everywhere = AllWeigh<kRows>(weights, weight_stride, count);
+  if constexpr (kHasShortRows<T>) {
+    if (everywhere && AreShort<T>(dim)) {
+      ForVectors<T, S>(dim, [&]<int kVectors>() HWY_ATTR {
+        AddShortRows<kRows, kVectors>(weights, weight_stride, values, dim, count, fetch, gathered, padded);
+      });
+      return;
+    }
+  }
+  RowsToFetch<S> ahead(values, RowsAhead<S>(dim), fetch);
   for (int64_t j = 0, n; j < count; j += n) {
     n = HWY_MIN(kMostTogether, count - j);
     bool all = everywhere || AllWeigh<kRows>(weights + j, weight_stride, n);
