@@ -164,12 +164,12 @@ void print_sizes(const models::FamilyConfig& c) {
   fmt::print("sizes       {} layers{}, width {}", c.layers, c.one_block ? " with the same weights" : "",
              c.dim);
   if (c.embedding_dim) fmt::print(", embeddings of {}", *c.embedding_dim);
-  // A recurrence alone has no heads of keys, and reads any number of rows.
+  // A recurrence alone has no heads of keys.
   const bool attends = c.heads > 0;
   if (attends) fmt::print(", {} heads of {}, {} of keys and values", c.heads, c.head_dim, c.kv_heads);
   if (c.has_feed_forward) fmt::print(", inner width {}", c.feed_forward);
   fmt::print("\nvocabulary  {}\n", c.vocabulary);
-  if (attends)
+  if (models::positions_end(c))
     fmt::print("positions   {}\n", c.positions);
   else
     fmt::print("positions   any number\n");

@@ -97,6 +97,8 @@ DECODERS += [
     ("GPTNeo", "GPTNeoModel", dict(NEO, intermediate_size=56, attention_types=[[["local"], 3], [["global"], 1]], layer_norm_epsilon=1e-3)),
 ]
 NEOX = dict(SIZES, hidden_act="gelu", **TOKENS)
+BLOOM = dict(vocab_size=VOCABULARY, hidden_size=32, n_layer=3, n_head=4, initializer_range=0.2, **TOKENS)
+MPT = dict(vocab_size=VOCABULARY, d_model=32, n_layers=3, n_heads=4, initializer_range=0.2, **TOKENS)
 FALCON = dict(vocab_size=VOCABULARY, hidden_size=32, num_hidden_layers=3, num_attention_heads=4, max_position_embeddings=96,
               initializer_range=0.2, **TOKENS)
 DECODERS += [
@@ -118,6 +120,14 @@ DECODERS += [
     ("Falcon", "FalconForCausalLM", FALCON),
     ("Falcon", "FalconForCausalLM", dict(FALCON, bias=True, ffn_hidden_size=56, activation="relu", tie_word_embeddings=False, **rope("default"))),
     ("StableLm", "StableLmForCausalLM", dict(GROUPED, use_parallel_residual=True)),
+    ("Bloom", "BloomForCausalLM", BLOOM),
+    ("Bloom", "BloomForCausalLM", dict(BLOOM, n_head=2, layer_norm_epsilon=1e-3, tie_word_embeddings=False)),
+    ("Bloom", "BloomModel", dict(BLOOM, hidden_size=36, n_head=6)),  # slopes of a number that is no power of 2
+    ("Mpt", "MptForCausalLM", MPT),
+    ("Mpt", "MptForCausalLM", dict(MPT, attn_config={"softmax_scale": 0.3}, layer_norm_epsilon=1e-3, tie_word_embeddings=False)),
+    ("Mpt", "MptModel", dict(MPT, d_model=36, n_heads=6)),
+    ("Olmo", "OlmoForCausalLM", GROUPED),
+    ("Olmo", "OlmoForCausalLM", dict(GROUPED, attention_bias=True, tie_word_embeddings=True, hidden_act="gelu", **rope("default"))),
     ("Olmo2", "Olmo2ForCausalLM", GROUPED),
     ("Olmo2", "Olmo2ForCausalLM", dict(GROUPED, attention_bias=True, tie_word_embeddings=True, rms_norm_eps=1e-3, **rope("default"))),
     ("Olmo3", "Olmo3ForCausalLM", dict(GROUPED, sliding_window=5, num_hidden_layers=5)),
@@ -167,6 +177,10 @@ ENCODERS = [
     ("XLMRoberta", "XLMRobertaForMaskedLM", dict(ROBERTA, hidden_act="relu")),
     ("Camembert", "CamembertModel", ROBERTA),
     ("Camembert", "CamembertForMaskedLM", dict(ROBERTA, layer_norm_eps=1e-3)),
+    ("Data2VecText", "Data2VecTextModel", ROBERTA),
+    ("Data2VecText", "Data2VecTextForMaskedLM", dict(ROBERTA, layer_norm_eps=1e-3)),
+    ("RobertaPreLayerNorm", "RobertaPreLayerNormModel", ROBERTA),
+    ("RobertaPreLayerNorm", "RobertaPreLayerNormForMaskedLM", dict(ROBERTA, layer_norm_eps=1e-3, hidden_act="relu")),
     ("MPNet", "MPNetModel", ROBERTA),
     ("MPNet", "MPNetForMaskedLM", dict(ROBERTA, layer_norm_eps=1e-3)),
     ("MPNet", "MPNetForMaskedLM", dict(ROBERTA, tie_word_embeddings=False)),
@@ -197,6 +211,9 @@ TRANSLATORS = [
     ("T5", "T5ForConditionalGeneration", dict(T5, feed_forward_proj="gated-silu", layer_norm_epsilon=1e-3)),
     ("MT5", "MT5ForConditionalGeneration", dict(T5, tie_word_embeddings=False)),
     ("MT5", "MT5ForConditionalGeneration", dict(T5, feed_forward_proj="relu", d_kv=12)),
+    ("UMT5", "UMT5ForConditionalGeneration", T5),
+    ("UMT5", "UMT5ForConditionalGeneration", dict(T5, feed_forward_proj="relu", d_kv=12, relative_attention_num_buckets=8,
+                                                  relative_attention_max_distance=20)),
     ("Bart", "BartForConditionalGeneration", SIDES),
     ("Bart", "BartForConditionalGeneration", dict(SIDES, decoder_attention_heads=2, scale_embedding=True,
                                                   activation_function="relu")),
@@ -210,4 +227,4 @@ TRANSLATORS = [
     ("M2M100", "M2M100ForConditionalGeneration", dict(SIDES, scale_embedding=False, decoder_attention_heads=2,
                                                       tie_word_embeddings=True)),
 ]
-ENCODERS += [("T5", "T5EncoderModel", T5), ("MT5", "MT5EncoderModel", dict(T5, feed_forward_proj="relu", d_kv=12))]
+ENCODERS += [("T5", "T5EncoderModel", T5), ("UMT5", "UMT5EncoderModel", T5), ("MT5", "MT5EncoderModel", dict(T5, feed_forward_proj="relu", d_kv=12))]

@@ -82,9 +82,10 @@ TEST(FamilyConfigs, OldKeysMeanWhatNewOnesMean) {
 
 // Without its decoder.
 TEST(FamilyConfigs, T5sEncoderAloneIsAnEncoder) {
-  for (const char* type : {"t5", "mt5"}) {
+  for (const auto& [type, name] :
+       {std::pair{"t5", "T5EncoderModel"}, {"mt5", "MT5EncoderModel"}, {"umt5", "UMT5EncoderModel"}}) {
     json config = tiny_config(type);
-    config["architectures"] = {std::string(type) == "t5" ? "T5EncoderModel" : "MT5EncoderModel"};
+    config["architectures"] = {name};
     for (const bool said : {false, true}) {
       config["is_encoder_decoder"] = said;
       EXPECT_EQ(refusal(config), "");

@@ -218,8 +218,17 @@ TEST_P(Families, DoNotNeedThePrefixOfTheirNames) {
   write(tiny_config(GetParam()));
   const Tensor before = rows();
   files::TensorFile file = files::load_safetensors(folder / "model.safetensors");
-  const std::string_view prefixes[] = {"model.",      "transformer.", "bert.",    "roberta.", "mpnet.",
-                                       "distilbert.", "backbone.",    "electra.", "albert."};
+  const std::string_view prefixes[] = {"model.",
+                                       "transformer.",
+                                       "bert.",
+                                       "roberta.",
+                                       "mpnet.",
+                                       "distilbert.",
+                                       "backbone.",
+                                       "electra.",
+                                       "albert.",
+                                       "data2vec_text.",
+                                       "roberta_prelayernorm."};
   for (files::NamedTensor& named : file.tensors) {
     for (const std::string_view prefix : prefixes) {
       if (named.name.starts_with(prefix)) {
@@ -362,9 +371,10 @@ TEST_P(Families, RefuseSizesBeyondTheirWeights) {
   }
   // Rotary tables grow with what is read, and a position of the config costs nothing.
   json long_one = good;
-  if (GetParam() == "t5" || GetParam() == "mt5") return;  // its relative positions have no end
-  if (!attends_somewhere(good)) return;                   // nor have recurrences
-  long_one[good.contains("n_positions") ? "n_positions" : "max_position_embeddings"] = 1 << 30;
+  if (!positions_end(read_family(good.dump()).config)) return;
+  long_one[GetParam() == "mpt"            ? "max_seq_len"
+           : good.contains("n_positions") ? "n_positions"
+                                          : "max_position_embeddings"] = 1 << 30;
   write_config(long_one);
   if (!read_family(good.dump()).config.learned_positions)
     EXPECT_EQ(loaded(folder), "");
@@ -485,11 +495,9 @@ TEST_P(Families, EncodersAloneDoWithoutTensorsOfADecoder) {
 TEST_P(Families, LabelsOfTranslatorsAreThoseOfTheLastEnd) {
   json config = tiny_config(GetParam());
   if (!config_is_translator(config) || find_family(GetParam())->heads.empty()) return;
-  const std::string name = GetParam() == "mbart"  ? "MBart"
-                           : GetParam() == "bart" ? "Bart"
-                           : GetParam() == "t5"   ? "T5"
-                                                  : "MT5";
-  config["architectures"] = {name + "ForSequenceClassification"};
+  for (const ClassRow& row : find_family(GetParam())->classes) {
+    if (row.head == FamilyHead::sequence_labels) config["architectures"] = {row.name};
+  }
   config["decoder_start_token_id"] = 4;
   write(config);
   TextEncoder model = ModelFolder(folder).text_encoder();

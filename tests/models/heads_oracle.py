@@ -10,7 +10,8 @@ import sys
 import families_oracle
 import oracle_main
 import texts_oracle
-from families_cases import BERT, DISTIL, FALCON, GPT2, GROUPED, HYBRID, MODERN, NARROW, NEO, NEOX, OPT, ROBERTA, SIDES, T5
+from families_cases import (BERT, BLOOM, DISTIL, FALCON, GPT2, GROUPED, HYBRID, MODERN, MPT, NARROW, NEO, NEOX, OPT, ROBERTA, SIDES,
+                            T5)
 
 LABELS = {"id2label": {0: "O", 1: "B-PER", 2: "I-PER", 3: "LOC"}, "label2id": {"O": 0, "B-PER": 1, "I-PER": 2, "LOC": 3}}
 SEQUENCE, TOKENS, ANSWER = "ForSequenceClassification", "ForTokenClassification", "ForQuestionAnswering"
@@ -21,6 +22,8 @@ FAMILIES = [
     ("Roberta", ROBERTA, (SEQUENCE, TOKENS, ANSWER)),
     ("XLMRoberta", dict(ROBERTA, hidden_act="relu"), (SEQUENCE, TOKENS, ANSWER)),
     ("Camembert", ROBERTA, (SEQUENCE, TOKENS, ANSWER)),
+    ("Data2VecText", ROBERTA, (SEQUENCE, TOKENS, ANSWER)),
+    ("RobertaPreLayerNorm", ROBERTA, (SEQUENCE, TOKENS, ANSWER)),
     ("MPNet", ROBERTA, (SEQUENCE, TOKENS, ANSWER)),
     ("Electra", NARROW, (SEQUENCE, TOKENS, ANSWER)),
     ("Albert", NARROW, (SEQUENCE, TOKENS, ANSWER)),
@@ -44,6 +47,7 @@ FAMILIES = [
     ("T5", T5, (SEQUENCE, ANSWER)),
     ("T5", dict(T5, decoder_start_token_id=9, feed_forward_proj="gated-gelu", tie_word_embeddings=False), (SEQUENCE, ANSWER)),
     ("MT5", T5, (SEQUENCE, ANSWER)),
+    ("UMT5", T5, (SEQUENCE, ANSWER)),
     ("Phi3", GROUPED, (SEQUENCE, TOKENS)),
     ("Glm", dict(GROUPED, head_dim=16), (SEQUENCE, TOKENS)),
     ("Glm4", dict(GROUPED, head_dim=16), (SEQUENCE, TOKENS)),
@@ -57,6 +61,9 @@ FAMILIES = [
     ("GPTNeoX", NEOX, (SEQUENCE, TOKENS, ANSWER)),
     ("Arcee", GROUPED, (SEQUENCE, TOKENS, ANSWER)),
     ("Nemotron", GROUPED, (SEQUENCE, TOKENS, ANSWER)),
+    ("Bloom", BLOOM, (SEQUENCE, TOKENS, ANSWER)),
+    ("Mpt", MPT, (SEQUENCE, TOKENS, ANSWER)),
+    ("Olmo", GROUPED, (SEQUENCE,)),
     ("Olmo2", GROUPED, (SEQUENCE,)),
     ("Olmo3", dict(GROUPED, sliding_window=5), (SEQUENCE,)),
     ("GPTBigCode", GPT2, (SEQUENCE, TOKENS)),
@@ -65,7 +72,7 @@ FAMILIES = [
     ("Falcon", FALCON, (SEQUENCE, TOKENS, ANSWER)),
 ]
 # Models whose decoder reads the text again. Labels are those of the row with this id.
-ENDS = {"Bart": 2, "MBart": 2, "T5": 1, "MT5": 1}
+ENDS = {"Bart": 2, "MBart": 2, "T5": 1, "MT5": 1, "UMT5": 1}
 TEXTS = ["The license of this library", "Größe, naïve — words and 123 numbers!", "one", "a longer text that goes on, and on; and on"]
 CONTEXT = " ".join(["The license of this library says what it is.", "It was written in Berlin, by Größe and others."] * 8)
 

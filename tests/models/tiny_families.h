@@ -48,10 +48,20 @@ inline json tiny_config(std::string_view type) {
     return config;
   }
   if (type == "electra" || type == "albert") config["embedding_size"] = 6;
-  if (type == "t5" || type == "mt5") {
+  if (type == "bloom") {
+    config.update({{"vocab_size", 11}, {"hidden_size", 8}, {"n_layer", 2}, {"n_head", 2}});
+    return config;
+  }
+  if (type == "mpt") {
+    config.update({{"vocab_size", 11}, {"d_model", 8}, {"n_layers", 2}, {"n_heads", 2}});
+    config["attn_config"] = {{"alibi", true}, {"softmax_scale", 0.6}};
+    return config;
+  }
+  if (type == "t5" || type == "mt5" || type == "umt5") {
     config.update({{"vocab_size", 11}, {"d_model", 8}, {"d_kv", 4}, {"d_ff", 12}, {"num_layers", 2}});
     config.update({{"num_decoder_layers", 1}, {"num_heads", 2}, {"is_encoder_decoder", true}});
-    config["architectures"] = {type == "t5" ? "T5ForConditionalGeneration" : "MT5ForConditionalGeneration"};
+    const std::string name = type == "t5" ? "T5" : type == "mt5" ? "MT5" : "UMT5";
+    config["architectures"] = {name + "ForConditionalGeneration"};
     return config;
   }
   if (type == "mamba" || type == "falcon_mamba" || type == "mamba2") {

@@ -142,6 +142,8 @@ struct FamilyConfig {
   std::optional<Rope> window_rope;     ///< of layers with a window, where they differ: Gemma 3
   std::vector<bool> layers_with_rope;  ///< one for each layer; empty: all
   std::int64_t relative_buckets = 0, relative_distance = 128;  ///< of T5's table; 0 buckets: none
+  bool relative_of_each_layer = false;  ///< UMT5; false: all layers of a side share one table
+  bool alibi = false;                   ///< with the slopes of Press et al. (alibi_slopes)
 
   std::optional<std::int64_t> pad_id;
   std::vector<std::int64_t> eos_ids;
@@ -171,6 +173,10 @@ FamilyKind runs_as(const FamilyConfig& config);
 std::optional<FamilyKind> family_kind(const std::string& text);
 /// The model_types that it knows, in the order of the table.
 std::vector<std::string_view> families();
+
+/// Whether there is a longest sequence. T5's relative bias and BLOOM's ALiBi have none, nor have models in
+/// which no layer attends.
+bool positions_end(const FamilyConfig& config);
 
 /// The norms of a model.
 nn::NormSpec norm_of(const FamilyConfig& config);

@@ -197,6 +197,30 @@ Family camembert() {
   return family;
 }
 
+Family data2vec_text() {
+  Family family = roberta();
+  family.defaults = roberta_defaults("data2vec-text", 30522);
+  family.classes = classes_of("Data2VecText");
+  family.tensors = bert_tensors("data2vec_text.");
+  family.prefix = "data2vec_text.";
+  return family;
+}
+
+// RoBERTa with norms before attention and the feed-forward part, and one behind all blocks.
+Family roberta_prelayernorm() {
+  Family family = roberta();
+  family.defaults = roberta_defaults("roberta-prelayernorm", 50265);
+  family.defaults.norm_place = NormPlace::pre;
+  family.classes = classes_of("RobertaPreLayerNorm");
+  family.prefix = "roberta_prelayernorm.";
+  family.tensors = joined(
+      {{"encoder.layers.*.self_attn_layer_norm", "roberta_prelayernorm.encoder.layer.*.attention.LayerNorm"},
+       {"encoder.layers.*.final_layer_norm", "roberta_prelayernorm.encoder.layer.*.intermediate.LayerNorm"},
+       {"encoder.layer_norm", "roberta_prelayernorm.LayerNorm"}},
+      bert_tensors("roberta_prelayernorm."));
+  return family;
+}
+
 Family mpnet() {
   C defaults = roberta_defaults("mpnet", 30527);
   defaults.token_types = 0;
@@ -472,8 +496,9 @@ Family modernbert() {
 }  // namespace
 
 std::vector<Family> encoder_families() {
-  return {bert(),  distilbert(), roberta(), xlm_roberta(), camembert(),
-          mpnet(), modernbert(), electra(), albert()};
+  return {bert(),          distilbert(),           roberta(), xlm_roberta(), camembert(),
+          data2vec_text(), roberta_prelayernorm(), mpnet(),   modernbert(),  electra(),
+          albert()};
 }
 
 }  // namespace fovea::models

@@ -23,6 +23,10 @@ bool attends(const FamilyConfig& config) {
                                             [](LayerSees s) { return s != LayerSees::state; });
 }
 
+bool positions_end(const FamilyConfig& config) {
+  return attends(config) && config.positions < most_positions;
+}
+
 std::optional<std::vector<LayerSees>> listed_layer_types(ConfigReader& reader, const FamilyConfig& config) {
   const json* list = reader.find("layer_types");
   if (!list) return std::nullopt;

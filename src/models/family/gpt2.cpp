@@ -1,7 +1,10 @@
-// GPT-2 and decoders like it: a table of positions, layer norms, no gates. Facts and names:
+// GPT-2 and decoders like it: a table of positions or ALiBi, layer norms, no gates. Facts and names:
 // transformers 5.23, and its older forms.
+#include <algorithm>
 #include <string>
 
+#include "core/excerpt.h"
+#include "fovea/attention/mod.h"
 #include "models/family/decoder_parts.h"
 
 namespace fovea::models {
@@ -236,10 +239,157 @@ Family gpt_neo() {
           .copies = {"*.attn.attention.bias", "*.attn.attention.masked_bias"}};
 }
 
+// -- with ALiBi
+
+C alibi_defaults(const char* type, std::int64_t vocabulary, std::int64_t dim, std::int64_t layers,
+                 std::int64_t heads) {
+  C defaults = gpt_defaults(type, vocabulary, dim, layers, heads);
+  defaults.learned_positions = false;
+  defaults.alibi = true;
+  return defaults;
+}
+
+const TensorRule slopes{
+    .ours = "model.layers.*.self_attn.mods[0].slope", .theirs = "", .values = alibi_slopes};
+
+// The published configs say n_embed, and transformers hidden_size.
+void read_bloom_width(ConfigReader& reader, C& config) {
+  const nlohmann::json* value = reader.find({"n_embed", "hidden_size"});
+  if (!value) return;
+  const char* key = reader.find("n_embed") ? "n_embed" : "hidden_size";
+  if (const auto size = reader.size(key, *value, 1, most_dim)) config.dim = *size;
+}
+
+// A head's rows of q, k and v stand side by side in one tensor.
+Family bloom() {
+  C defaults = alibi_defaults("bloom", 250880, 64, 2, 8);
+  defaults.activation = Activation::gelu_tanh;
+  defaults.query_bias = defaults.embedding_norm = true;
+  defaults.positions = most_positions;  // ALiBi has no end
+  defaults.eos_ids = {2};
+  return {.defaults = defaults,
+          .classes = decoder_classes_with_answers("Bloom"),
+          .fields = {{"vocab_size", SizeField{&C::vocabulary, most_vocabulary}},
+                     {"hidden_size", read_bloom_width},
+                     {"n_layer", SizeField{&C::layers, most_layers}},
+                     {"num_hidden_layers", SizeField{&C::layers, most_layers}},
+                     {"n_head", SizeField{&C::heads, most_dim}},
+                     {"num_attention_heads", SizeField{&C::heads, most_dim}},
+                     {"n_inner", FixedField{"null"}},  // transformers has four times the width always
+                     {"layer_norm_epsilon", NumberField{&C::norm_epsilon}},
+                     {"apply_residual_connection_post_layernorm", FixedField{"false"}},
+                     {"tie_word_embeddings", FlagField{&C::tied}},
+                     {"hidden_dropout", NoEffect{}},
+                     // The same numbers, in another order of sums.
+                     {"slow_but_exact", NoEffect{}},
+                     // Of the published files, which no release reads.
+                     {"attention_softmax_in_fp32", NoEffect{}},
+                     {"bias_dropout_fusion", NoEffect{}},
+                     {"masked_softmax_fusion", NoEffect{}},
+                     {"offset_alibi", NoEffect{}},
+                     {"seq_length", NoEffect{}},
+                     {"skip_bias_add", NoEffect{}},
+                     {"skip_bias_add_qkv", NoEffect{}}},
+          .tensors = {{"model.embed_tokens", "transformer.word_embeddings"},
+                      {"model.layernorm_embedding", "transformer.word_embeddings_layernorm"},
+                      {"model.layers.*.self_attn.q_proj", "transformer.h.*.self_attention.query_key_value",
+                       Layout::by_head},
+                      {"model.layers.*.self_attn.k_proj", "transformer.h.*.self_attention.query_key_value",
+                       Layout::by_head},
+                      {"model.layers.*.self_attn.v_proj", "transformer.h.*.self_attention.query_key_value",
+                       Layout::by_head},
+                      {"model.layers.*.self_attn.out_proj", "transformer.h.*.self_attention.dense"},
+                      slopes,
+                      {"model.layers.*.self_attn_layer_norm", "transformer.h.*.input_layernorm"},
+                      {"model.layers.*.final_layer_norm", "transformer.h.*.post_attention_layernorm"},
+                      {"model.layers.*.fc1", "transformer.h.*.mlp.dense_h_to_4h"},
+                      {"model.layers.*.fc2", "transformer.h.*.mlp.dense_4h_to_h"},
+                      {"model.layer_norm", "transformer.ln_f"},
+                      {"lm_head", "lm_head"}},
+          .heads = decoder_heads("classifier"),
+          .prefix = "transformer."};
+}
+
+// With bias_max 8 the slopes are those of alibi_slopes for any number of heads. The keys of the published
+// files that transformers does not read either are passed over.
+void read_mpt_attention(ConfigReader& reader, C& config) {
+  const nlohmann::json* object = reader.find("attn_config");
+  if (!object) return;
+  if (!object->is_object()) return reader.refuse("attn_config", "an object", *object);
+  constexpr std::pair<const char*, const char*> fixed[] = {{"attn_type", "\"multihead_attention\""},
+                                                           {"is_encoder_decoder", "false"},
+                                                           {"clip_qkv", "null"},
+                                                           {"prefix_lm", "false"},
+                                                           {"qk_ln", "false"},
+                                                           {"attn_uses_sequence_id", "false"},
+                                                           {"alibi", "true"},
+                                                           {"alibi_bias_max", "8"}};
+  std::vector<std::string_view> known{"attn_impl", "attn_pdrop", "softmax_scale"};
+  for (const auto& [key, value] : fixed) {
+    known.push_back(key);
+    const auto found = object->find(key);
+    if (found != object->end() && !found->is_null() && *found != nlohmann::json::parse(value))
+      reader.refuse(std::string("attn_config.") + key, value, *found);
+  }
+  const auto scale = object->find("softmax_scale");
+  if (scale != object->end() && !scale->is_null())
+    config.score_factor = reader.positive("attn_config.softmax_scale", *scale);
+  // Every nested config of transformers has the keys that any config has.
+  for (const auto& [key, value] : object->items()) {
+    if (std::ranges::find(known, key) == known.end() && !is_without_effect(key))
+      reader.refuse("attn_config." + excerpt(key), "nothing: this key has no meaning here that is known",
+                    value);
+  }
+}
+
+// Layer norms without a bias, and no biases elsewhere.
+Family mpt() {
+  C defaults = alibi_defaults("mpt", 50368, 2048, 24, 16);
+  defaults.activation = Activation::gelu;
+  defaults.norm_bias = defaults.output_bias = defaults.mlp_bias = false;
+  return {.defaults = defaults,
+          .classes = decoder_classes_with_answers("Mpt"),
+          .fields = {{"vocab_size", SizeField{&C::vocabulary, most_vocabulary}},
+                     {"d_model", SizeField{&C::dim, most_dim}},
+                     {"n_layers", SizeField{&C::layers, most_layers}},
+                     {"n_heads", SizeField{&C::heads, most_dim}},
+                     {"expansion_ratio", FixedField{"4"}},
+                     {"layer_norm_epsilon", NumberField{&C::norm_epsilon}},
+                     // transformers refuses more ids, but takes the bias of 1 for all of them.
+                     {"max_seq_len", SizeField{&C::positions, most_positions, 2}},
+                     {"attn_config", read_mpt_attention},
+                     {"no_bias", FixedField{"true"}},
+                     {"logit_scale", FixedField{"null"}},
+                     {"tie_word_embeddings", FlagField{&C::tied}},
+                     {"emb_pdrop", NoEffect{}},
+                     {"embedding_fraction", NoEffect{}},
+                     // Of the published files, which transformers does not read.
+                     {"init_config", NoEffect{}},
+                     {"init_device", NoEffect{}},
+                     {"learned_pos_emb", NoEffect{}},
+                     {"norm_type", NoEffect{}},
+                     {"tokenizer_name", NoEffect{}},
+                     {"verbose", NoEffect{}}},
+          .tensors = {{"model.embed_tokens", "transformer.wte"},
+                      {"model.layers.*.self_attn.q_proj", "transformer.blocks.*.attn.Wqkv"},
+                      {"model.layers.*.self_attn.k_proj", "transformer.blocks.*.attn.Wqkv"},
+                      {"model.layers.*.self_attn.v_proj", "transformer.blocks.*.attn.Wqkv"},
+                      {"model.layers.*.self_attn.out_proj", "transformer.blocks.*.attn.out_proj"},
+                      slopes,
+                      {"model.layers.*.self_attn_layer_norm", "transformer.blocks.*.norm_1"},
+                      {"model.layers.*.final_layer_norm", "transformer.blocks.*.norm_2"},
+                      {"model.layers.*.fc1", "transformer.blocks.*.ffn.up_proj"},
+                      {"model.layers.*.fc2", "transformer.blocks.*.ffn.down_proj"},
+                      {"model.layer_norm", "transformer.norm_f"},
+                      {"lm_head", "lm_head"}},
+          .heads = decoder_heads("classifier"),
+          .prefix = "transformer."};
+}
+
 }  // namespace
 
 std::vector<Family> gpt2_families() {
-  return {gpt2(), gpt_bigcode(), opt(), xglm(), gpt_neo()};
+  return {gpt2(), gpt_bigcode(), opt(), xglm(), gpt_neo(), bloom(), mpt()};
 }
 
 }  // namespace fovea::models

@@ -8,7 +8,7 @@ namespace fovea::models {
 namespace {
 
 constexpr const char* experts = "feed-forward parts of experts, and blocks here have one feed-forward part";
-constexpr const char* alibi = "positions by ALiBi, which families here do not have";
+constexpr const char* alibi = "positions by ALiBi, which only bloom and mpt have here";
 constexpr const char* images = "images beside texts, and models here read ids alone";
 constexpr const char* sound = "sound, and models here read ids alone";
 constexpr const char* two_mixers =
@@ -26,7 +26,6 @@ constexpr std::pair<std::string_view, const char*> known[] = {
     {"bigbird_pegasus", sparse},
     {"bitnet", "norms inside of attention and of the feed-forward part"},
     {"blenderbot-small", "a norm of embeddings before positions are added"},
-    {"bloom", alibi},
     {"codegen", "a fused tensor of q, v and k by groups of heads, in an order that no rule here has"},
     {"ctrl", "sinusoidal positions of another form"},
     {"dbrx", experts},
@@ -64,11 +63,9 @@ constexpr std::pair<std::string_view, const char*> known[] = {
     {"mixtral", experts},
     {"mllama", images},
     {"mobilebert", "blocks with a bottleneck"},
-    {"mpt", alibi},
     {"nanochat", "norms without weights, and of queries and keys behind the rotation"},
     {"nemotron_h", two_mixers},
     {"nllb-moe", experts},
-    {"olmo", "layer norms without weights"},
     {"olmoe", experts},
     {"persimmon", "layer norms of queries and keys beside a fused tensor of q, k and v by head"},
     {"phimoe", experts},
@@ -86,7 +83,6 @@ constexpr std::pair<std::string_view, const char*> known[] = {
     {"rwkv", "the recurrence RWKV-4, which is not among the mixers of a block"},
     {"switch_transformers", experts},
     {"t5gemma", "a translator whose sides are blocks of Gemma"},
-    {"umt5", "a table of relative positions for each layer, and here all layers have one"},
     {"whisper", sound},
     {"xlnet", "attention in two streams"},
     {"xlstm", "the recurrence xLSTM, which is not among the mixers of a block"},

@@ -270,6 +270,10 @@ void complete(ConfigReader& reader, FamilyConfig& config) {
 
 }  // namespace
 
+bool is_without_effect(std::string_view key) {
+  return std::ranges::find(without_effect, key) != std::end(without_effect);
+}
+
 std::optional<Activation> activation_of(std::string_view name) {
   for (const auto& [known, activation] : activations) {
     if (known == name) return activation;
@@ -364,7 +368,7 @@ FamilyReading read_family(const std::string& text) {
   else
     require("is_encoder_decoder", config.kind == FamilyKind::translator ? "true" : "false");
   for (const std::string& key : reader.unread()) {
-    if (std::find(std::begin(without_effect), std::end(without_effect), key) == std::end(without_effect))
+    if (!is_without_effect(key))
       reader.refuse(excerpt(key), "a key that " + config.model_type + " is known to have", object[key]);
   }
   return {std::move(config), std::move(reader.problems())};

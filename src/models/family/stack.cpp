@@ -156,6 +156,8 @@ nn::StackSpec stack_of(const FamilyConfig& config) {
                 .max_distance = config.relative_distance,
                 .direction = config.kind == FamilyKind::decoder ? RelativeBias::Direction::causal
                                                                 : RelativeBias::Direction::bidirectional});
+  if (config.relative_of_each_layer) stack.arguments = nn::StackSpec::Arguments::of_each_block;
+  if (config.alibi) nn::add_alibi(stack, nn::Sees::the_past);
   return stack;
 }
 
@@ -244,7 +246,7 @@ const char* name_of(FamilyHead head) {
 }
 
 ordered_json positions_of(const FamilyConfig& config) {
-  ordered_json positions{{"longest", attends(config) ? ordered_json(config.positions) : nullptr}};
+  ordered_json positions{{"longest", positions_end(config) ? ordered_json(config.positions) : nullptr}};
   if (config.learned_positions)
     positions["learned"] = {{"rows", config.positions + config.first_position_row},
                             {"first_row", config.first_position_row}};
@@ -263,7 +265,10 @@ ordered_json positions_of(const FamilyConfig& config) {
     if (!without.empty()) positions["layers_without_rotary"] = without;
   }
   if (config.relative_buckets > 0)
-    positions["relative"] = {{"buckets", config.relative_buckets}, {"distance", config.relative_distance}};
+    positions["relative"] = {{"buckets", config.relative_buckets},
+                             {"distance", config.relative_distance},
+                             {"of_each_layer", config.relative_of_each_layer}};
+  if (config.alibi) positions["alibi"] = true;
   return positions;
 }
 

@@ -262,6 +262,11 @@ void read_output_scale(ConfigReader& reader, C& config) {
   config.scale_output = today ? *today == true : !before || *before == true;
 }
 
+constexpr std::string_view encoder_table =
+                               "encoder.block.0.layer.0.SelfAttention.relative_attention_bias.weight",
+                           decoder_table =
+                               "decoder.block.0.layer.0.SelfAttention.relative_attention_bias.weight";
+
 Family t5() {
   C defaults;
   defaults.model_type = "t5";
@@ -316,8 +321,7 @@ Family t5() {
        {"model.encoder.layers.*.self_attn.k_proj", "encoder.block.*.layer.0.SelfAttention.k"},
        {"model.encoder.layers.*.self_attn.v_proj", "encoder.block.*.layer.0.SelfAttention.v"},
        {"model.encoder.layers.*.self_attn.out_proj", "encoder.block.*.layer.0.SelfAttention.o"},
-       {"model.encoder.layers.*.self_attn.mods[0].table",
-        "encoder.block.0.layer.0.SelfAttention.relative_attention_bias.weight", Layout::bias_of_heads},
+       {"model.encoder.layers.*.self_attn.mods[0].table", encoder_table, Layout::bias_of_heads},
        {"model.encoder.layers.*.self_attn_layer_norm", "encoder.block.*.layer.0.layer_norm"},
        {"model.encoder.layers.*.gate", "encoder.block.*.layer.1.DenseReluDense.wi_0"},
        {"model.encoder.layers.*.fc1", "encoder.block.*.layer.1.DenseReluDense.wi_1", Layout::same, &C::gated},
@@ -329,8 +333,7 @@ Family t5() {
        {"model.decoder.layers.*.self_attn.k_proj", "decoder.block.*.layer.0.SelfAttention.k"},
        {"model.decoder.layers.*.self_attn.v_proj", "decoder.block.*.layer.0.SelfAttention.v"},
        {"model.decoder.layers.*.self_attn.out_proj", "decoder.block.*.layer.0.SelfAttention.o"},
-       {"model.decoder.layers.*.self_attn.mods[0].table",
-        "decoder.block.0.layer.0.SelfAttention.relative_attention_bias.weight", Layout::bias_of_heads},
+       {"model.decoder.layers.*.self_attn.mods[0].table", decoder_table, Layout::bias_of_heads},
        {"model.decoder.layers.*.self_attn_layer_norm", "decoder.block.*.layer.0.layer_norm"},
        {"model.decoder.layers.*.encoder_attn.q_proj", "decoder.block.*.layer.1.EncDecAttention.q"},
        {"model.decoder.layers.*.encoder_attn.k_proj", "decoder.block.*.layer.1.EncDecAttention.k"},
@@ -375,10 +378,29 @@ Family mt5() {
   return family;
 }
 
+// mT5 with a table of relative positions in each layer. Rows are scaled as the first T5's.
+Family umt5() {
+  Family family = mt5();
+  family.defaults.model_type = "umt5";
+  family.defaults.relative_of_each_layer = family.defaults.scale_output = true;
+  family.classes = {{"UMT5ForConditionalGeneration", FamilyHead::language},
+                    {"UMT5Model"},
+                    {.name = "UMT5EncoderModel", .encoder_alone = true, .unused = "decoder.*"},
+                    {"UMT5ForSequenceClassification", FamilyHead::sequence_labels, "transformer."},
+                    {"UMT5ForQuestionAnswering", FamilyHead::answer}};
+  for (TensorRule& rule : family.tensors) {
+    if (rule.theirs == encoder_table)
+      rule.theirs = "encoder.block.*.layer.0.SelfAttention.relative_attention_bias.weight";
+    if (rule.theirs == decoder_table)
+      rule.theirs = "decoder.block.*.layer.0.SelfAttention.relative_attention_bias.weight";
+  }
+  return family;
+}
+
 }  // namespace
 
 std::vector<Family> translator_families() {
-  return {t5(), mt5(), bart(), mbart(), marian(), pegasus(), blenderbot(), m2m_100()};
+  return {t5(), mt5(), umt5(), bart(), mbart(), marian(), pegasus(), blenderbot(), m2m_100()};
 }
 
 }  // namespace fovea::models
