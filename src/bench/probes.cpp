@@ -165,8 +165,8 @@ float* memory_of(std::int64_t elements) {
   if (!memory || memory.count() < elements) {
     memory = Tensor();
     memory = Tensor(DType::f32, {elements});
-    for (std::int64_t i = 0; i < elements; ++i)
-      memory.data<float>()[i] = -static_cast<float>(i % 1024) * 0.01f;
+    float* values = memory.data<float>();
+    for (std::int64_t i = 0; i < elements; ++i) values[i] = -static_cast<float>(i % 1024) * 0.01f;
   }
   return memory.data<float>();
 }
