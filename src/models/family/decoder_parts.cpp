@@ -38,6 +38,19 @@ std::vector<Field> gpt_fields() {
           {"tie_word_embeddings", FlagField{&C::tied}}};
 }
 
+std::vector<TensorRule> bloom_tensors(TensorRule::Layout of_qkv) {
+  return {{"model.embed_tokens", "transformer.word_embeddings"},
+          {"model.layers.*.self_attn.q_proj", "transformer.h.*.self_attention.query_key_value", of_qkv},
+          {"model.layers.*.self_attn.k_proj", "transformer.h.*.self_attention.query_key_value", of_qkv},
+          {"model.layers.*.self_attn.v_proj", "transformer.h.*.self_attention.query_key_value", of_qkv},
+          {"model.layers.*.self_attn.out_proj", "transformer.h.*.self_attention.dense"},
+          {"model.layers.*.self_attn_layer_norm", "transformer.h.*.input_layernorm"},
+          {"model.layers.*.fc1", "transformer.h.*.mlp.dense_h_to_4h"},
+          {"model.layers.*.fc2", "transformer.h.*.mlp.dense_4h_to_h"},
+          {"model.layer_norm", "transformer.ln_f"},
+          {"lm_head", "lm_head"}};
+}
+
 std::vector<Field> llama_sizes() {
   return joined(size_fields(), {{"intermediate_size", SizeField{&C::feed_forward, most_dim}},
                                 {"num_key_value_heads", SizeField{&C::kv_heads, most_dim}}});

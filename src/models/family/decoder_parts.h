@@ -20,6 +20,10 @@ std::vector<HeadRow> decoder_heads(std::string_view token_labels = "score");
 /// GPT-2's keys, which some later decoders have too.
 std::vector<Field> gpt_fields();
 
+/// BLOOM's names, which Falcon has too, but for the norm before the feed-forward part. `of_qkv`: how the
+/// tensor of queries, keys and values is stored.
+std::vector<TensorRule> bloom_tensors(TensorRule::Layout of_qkv);
+
 // -- of Llama and its descendants
 
 /// The values of absent keys are those of the class.

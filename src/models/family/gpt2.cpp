@@ -267,47 +267,36 @@ Family bloom() {
   defaults.query_bias = defaults.embedding_norm = true;
   defaults.positions = most_positions;  // ALiBi has no end
   defaults.eos_ids = {2};
-  return {.defaults = defaults,
-          .classes = decoder_classes_with_answers("Bloom"),
-          .fields = {{"vocab_size", SizeField{&C::vocabulary, most_vocabulary}},
-                     {"hidden_size", read_bloom_width},
-                     {"n_layer", SizeField{&C::layers, most_layers}},
-                     {"num_hidden_layers", SizeField{&C::layers, most_layers}},
-                     {"n_head", SizeField{&C::heads, most_dim}},
-                     {"num_attention_heads", SizeField{&C::heads, most_dim}},
-                     {"n_inner", FixedField{"null"}},  // transformers has four times the width always
-                     {"layer_norm_epsilon", NumberField{&C::norm_epsilon}},
-                     {"apply_residual_connection_post_layernorm", FixedField{"false"}},
-                     {"tie_word_embeddings", FlagField{&C::tied}},
-                     {"hidden_dropout", NoEffect{}},
-                     // The same numbers, in another order of sums.
-                     {"slow_but_exact", NoEffect{}},
-                     // Of the published files, which no release reads.
-                     {"attention_softmax_in_fp32", NoEffect{}},
-                     {"bias_dropout_fusion", NoEffect{}},
-                     {"masked_softmax_fusion", NoEffect{}},
-                     {"offset_alibi", NoEffect{}},
-                     {"seq_length", NoEffect{}},
-                     {"skip_bias_add", NoEffect{}},
-                     {"skip_bias_add_qkv", NoEffect{}}},
-          .tensors = {{"model.embed_tokens", "transformer.word_embeddings"},
-                      {"model.layernorm_embedding", "transformer.word_embeddings_layernorm"},
-                      {"model.layers.*.self_attn.q_proj", "transformer.h.*.self_attention.query_key_value",
-                       Layout::by_head},
-                      {"model.layers.*.self_attn.k_proj", "transformer.h.*.self_attention.query_key_value",
-                       Layout::by_head},
-                      {"model.layers.*.self_attn.v_proj", "transformer.h.*.self_attention.query_key_value",
-                       Layout::by_head},
-                      {"model.layers.*.self_attn.out_proj", "transformer.h.*.self_attention.dense"},
-                      slopes,
-                      {"model.layers.*.self_attn_layer_norm", "transformer.h.*.input_layernorm"},
-                      {"model.layers.*.final_layer_norm", "transformer.h.*.post_attention_layernorm"},
-                      {"model.layers.*.fc1", "transformer.h.*.mlp.dense_h_to_4h"},
-                      {"model.layers.*.fc2", "transformer.h.*.mlp.dense_4h_to_h"},
-                      {"model.layer_norm", "transformer.ln_f"},
-                      {"lm_head", "lm_head"}},
-          .heads = decoder_heads("classifier"),
-          .prefix = "transformer."};
+  return {
+      .defaults = defaults,
+      .classes = decoder_classes_with_answers("Bloom"),
+      .fields = {{"vocab_size", SizeField{&C::vocabulary, most_vocabulary}},
+                 {"hidden_size", read_bloom_width},
+                 {"n_layer", SizeField{&C::layers, most_layers}},
+                 {"num_hidden_layers", SizeField{&C::layers, most_layers}},
+                 {"n_head", SizeField{&C::heads, most_dim}},
+                 {"num_attention_heads", SizeField{&C::heads, most_dim}},
+                 {"n_inner", FixedField{"null"}},  // transformers has four times the width always
+                 {"layer_norm_epsilon", NumberField{&C::norm_epsilon}},
+                 {"apply_residual_connection_post_layernorm", FixedField{"false"}},
+                 {"tie_word_embeddings", FlagField{&C::tied}},
+                 {"hidden_dropout", NoEffect{}},
+                 // The same numbers, in another order of sums.
+                 {"slow_but_exact", NoEffect{}},
+                 // Of the published files, which no release reads.
+                 {"attention_softmax_in_fp32", NoEffect{}},
+                 {"bias_dropout_fusion", NoEffect{}},
+                 {"masked_softmax_fusion", NoEffect{}},
+                 {"offset_alibi", NoEffect{}},
+                 {"seq_length", NoEffect{}},
+                 {"skip_bias_add", NoEffect{}},
+                 {"skip_bias_add_qkv", NoEffect{}}},
+      .tensors = joined(bloom_tensors(Layout::by_head),
+                        {slopes,
+                         {"model.layernorm_embedding", "transformer.word_embeddings_layernorm"},
+                         {"model.layers.*.final_layer_norm", "transformer.h.*.post_attention_layernorm"}}),
+      .heads = decoder_heads("classifier"),
+      .prefix = "transformer."};
 }
 
 // With bias_max 8 the slopes are those of alibi_slopes for any number of heads. The keys of the published

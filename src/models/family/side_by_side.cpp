@@ -212,16 +212,7 @@ Family falcon() {
                       {"apply_residual_connection_post_layernorm", NoEffect{}},
                       {"hidden_dropout", NoEffect{}},
                       {"rope_parameters", read_rope}}),
-          .tensors = {{"model.embed_tokens", "transformer.word_embeddings"},
-                      {"model.layers.*.self_attn.q_proj", "transformer.h.*.self_attention.query_key_value"},
-                      {"model.layers.*.self_attn.k_proj", "transformer.h.*.self_attention.query_key_value"},
-                      {"model.layers.*.self_attn.v_proj", "transformer.h.*.self_attention.query_key_value"},
-                      {"model.layers.*.self_attn.out_proj", "transformer.h.*.self_attention.dense"},
-                      {"model.layers.*.self_attn_layer_norm", "transformer.h.*.input_layernorm"},
-                      {"model.layers.*.fc1", "transformer.h.*.mlp.dense_h_to_4h"},
-                      {"model.layers.*.fc2", "transformer.h.*.mlp.dense_4h_to_h"},
-                      {"model.layer_norm", "transformer.ln_f"},
-                      {"lm_head", "lm_head"}},
+          .tensors = bloom_tensors(Layout::same),
           .heads = decoder_heads("classifier"),
           .prefix = "transformer."};
 }
