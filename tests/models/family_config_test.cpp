@@ -220,6 +220,36 @@ TEST(FamilyConfigs, KeysOfOlderFoldersWithRecurrencesAreKnown) {
                            {"mrope_section", {1, 1, 0}}}}});
 }
 
+// Slopes of ALiBi and norms without weights have no tensors, so other values could not be written.
+TEST(FamilyConfigs, ParametersWithoutATensorKeepTheirValues) {
+  const fs::path folder = fs::temp_directory_path() / ("fovea-untrained-" + std::to_string(::getpid()));
+  for (const auto& [type, name] : {std::pair{"bloom", "model.layers.1.self_attn.mods[0].slope"},
+                                   {"mpt", "model.layers.0.self_attn.mods[0].slope"},
+                                   {"olmo", "model.layer_norm.weight"}}) {
+    const json config = tiny_config(type);
+    save_random_model(folder.string(), config.dump());
+    LanguageModel model = ModelFolder(folder).language_model();
+    Tensor& value = model.parameters().at(name).value;
+    EXPECT_EQ(value.data<float>()[0], std::string(type) == "olmo" ? 1.0f : 0.0625f) << type;  // 2^(-8 / 2)
+    value.data<float>()[0] *= 2.0f;
+    try {
+      save_model(folder.string(), config.dump(), model.parameters());
+      ADD_FAILURE() << type;
+    } catch (const InvalidArgument& error) {
+      EXPECT_EQ(error.argument(), name);
+    }
+  }
+  fs::remove_all(folder);
+}
+
+// A number of positions is an end only where there is one.
+TEST(FamilyConfigs, SomeSequencesHaveNoLongestLength) {
+  for (const char* type : {"t5", "umt5", "bloom", "mamba"})
+    EXPECT_FALSE(positions_end(read_family(tiny_config(type).dump()).config)) << type;
+  for (const char* type : {"gpt2", "llama", "mpnet", "mpt", "bart"})
+    EXPECT_TRUE(positions_end(read_family(tiny_config(type).dump()).config)) << type;
+}
+
 // transformers wrote bare words before its version 5, which are no JSON.
 TEST(FamilyConfigs, InfinityMayBeABareWord) {
   const fs::path folder = fs::temp_directory_path() / ("fovea-infinity-" + std::to_string(::getpid()));

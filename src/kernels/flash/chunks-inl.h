@@ -74,8 +74,9 @@ HWY_INLINE void LeavePartial(const Problem<T>& p, const RowState<T>& state, cons
 template <class T>
 HWY_INLINE void LeaveRow(const Problem<T>& p, const ForwardOutputs<T>& out, int64_t b, int64_t h, int64_t row,
                          const RowState<T>& state, const T* gathered) {
-  const int64_t dim = out.output.data ? p.value_dim : 0;  // without an output, only the weights are wanted
-  const T log_sum_exp = Finish(state, sink_of(p, h), dim, gathered, RowAt(out.output, b, h, row));
+  const bool wanted = out.output.data != nullptr;  // without an output, only the weights are
+  T* output = wanted ? RowAt(out.output, b, h, row) : nullptr;
+  const T log_sum_exp = Finish(state, sink_of(p, h), wanted ? p.value_dim : 0, gathered, output);
   if (out.log_sum_exp) out.log_sum_exp[(b * p.query_heads + h) * p.query_len + row] = log_sum_exp;
 }
 
