@@ -90,10 +90,12 @@ def measure(name: str, shape: str, precision: str, o: argparse.Namespace) -> dic
     ids = torch.randint(5, model.model.config.vocab_size, (batch, length))
     theirs: list[float] = []
     ours: list[float] = []
-    for round in range(o.rounds + 1):
+    for n in range(o.rounds + 1):
         theirs.append(seconds(lambda: model.step(ids)))
-        with fovea.torch.patched():
+        with fovea.torch.patched(report=n == 0) as report:
             ours.append(seconds(lambda: model.step(ids)))
+        if n == 0 and (not report.served or report.passed_on):
+            raise SystemExit(f"{name}, {precision}: not all attention runs on Fovea:\n{report}")
     theirs, ours = theirs[1:], ours[1:]  # the first round warms up
     ratios = [a / b for a, b in zip(theirs, ours)]
     return {

@@ -25,16 +25,24 @@ Var Linear::operator()(Context& context, const Var& x) const {
 }
 
 Norm::Norm(ParameterSet& set, const std::string& name, std::int64_t dim, const NormSpec& norm)
-    : weight(&set.constant(name + ".weight", {dim}, 1.0f - norm.weight_offset)),
+    : weight(norm.weight == NormSpec::Weight::with
+                 ? &set.constant(name + ".weight", {dim}, 1.0f - norm.weight_offset)
+                 : nullptr),
       bias(norm.kind == NormSpec::Kind::layer && norm.bias == Linear::Bias::with
                ? &set.constant(name + ".bias", {dim}, 0.0f)
                : nullptr),
-      spec(norm) {}
+      spec(norm) {
+  if (weight) return;
+  Tensor values(DType::f32, {dim});
+  values.fill(1.0f - norm.weight_offset);
+  ones = Var(values);
+}
 
 Var Norm::operator()(Context& context, const Var& x) const {
-  const Var gamma = context.use(*weight);
-  if (spec.kind == NormSpec::Kind::rms) return autograd::rms_norm(x, gamma, spec.epsilon, spec.weight_offset);
-  return autograd::layer_norm(x, gamma, bias ? context.use(*bias) : Var(), spec.epsilon, spec.weight_offset);
+  if (spec.kind == NormSpec::Kind::rms)
+    return autograd::rms_norm(x, gamma(context), spec.epsilon, spec.weight_offset);
+  return autograd::layer_norm(x, gamma(context), bias ? context.use(*bias) : Var(), spec.epsilon,
+                              spec.weight_offset);
 }
 
 autograd::ResidualNorm Norm::of_residual(Context& context, const Var& x, const Var& y,
@@ -43,7 +51,7 @@ autograd::ResidualNorm Norm::of_residual(Context& context, const Var& x, const V
   using Kind = autograd::RowNorm::Kind;
   return autograd::residual_norm(x, y,
                                  {.kind = spec.kind == NormSpec::Kind::rms ? Kind::rms : Kind::layer,
-                                  .gamma = context.use(*weight),
+                                  .gamma = gamma(context),
                                   .beta = bias ? context.use(*bias) : Var(),
                                   .epsilon = spec.epsilon,
                                   .gamma_offset = spec.weight_offset},

@@ -220,29 +220,45 @@ TEST(FamilyConfigs, KeysOfOlderFoldersWithRecurrencesAreKnown) {
                            {"mrope_section", {1, 1, 0}}}}});
 }
 
-// Slopes of ALiBi and norms without weights have no tensors, so other values could not be written.
-TEST(FamilyConfigs, ParametersWithoutATensorKeepTheirValues) {
-  const fs::path folder = fs::temp_directory_path() / ("fovea-untrained-" + std::to_string(::getpid()));
-  for (const auto& [type, name] : {std::pair{"bloom", "model.layers.1.self_attn.mods[0].slope"},
-                                   {"mpt", "model.layers.0.self_attn.mods[0].slope"},
-                                   {"olmo", "model.layer_norm.weight"}}) {
-    const json config = tiny_config(type);
-    save_random_model(folder.string(), config.dump());
-    LanguageModel model = ModelFolder(folder).language_model();
-    Tensor& value = model.parameters().at(name).value;
-    EXPECT_EQ(value.data<float>()[0], std::string(type) == "olmo" ? 1.0f : 0.0625f) << type;  // 2^(-8 / 2)
-    value.data<float>()[0] *= 2.0f;
-    try {
-      save_model(folder.string(), config.dump(), model.parameters());
-      ADD_FAILURE() << type;
-    } catch (const InvalidArgument& error) {
-      EXPECT_EQ(error.argument(), name);
-    }
-  }
-  fs::remove_all(folder);
+// Keys and spellings of published folders that transformers itself does not write.
+TEST(FamilyConfigs, PublishedFoldersMayHaveOtherKeys) {
+  const auto with = [](const char* type, const json& more) {
+    json config = tiny_config(type);
+    config.update(more);
+    return refusal(config);
+  };
+  EXPECT_EQ(with("mpt", {{"architectures", {"MPTForCausalLM"}},
+                         {"attn_config",
+                          {{"alibi", true},
+                           {"alibi_bias_max", 8},
+                           {"attn_impl", "torch"},
+                           {"attn_pdrop", 0},
+                           {"attn_type", "multihead_attention"},
+                           {"attn_uses_sequence_id", false},
+                           {"clip_qkv", nullptr},
+                           {"prefix_lm", false},
+                           {"qk_ln", false},
+                           {"softmax_scale", nullptr}}},
+                         {"init_device", "cpu"},
+                         {"no_bias", true},
+                         {"norm_type", "low_precision_layernorm"},
+                         {"verbose", 0}}),
+            "");
+  EXPECT_NE(with("mpt", {{"attn_config", {{"qk_ln", true}}}}).find("attn_config.qk_ln: expected false"),
+            std::string::npos);
+  EXPECT_NE(with("mpt", {{"attn_config", {{"odd", 1}}}}).find("attn_config.odd: expected nothing"),
+            std::string::npos);
+  EXPECT_EQ(with("umt5", {{"scalable_attention", true}, {"tie_word_embeddings", false}}), "");
+  const json published{{"n_embed", 12},         {"n_inner", nullptr},
+                       {"offset_alibi", 100},   {"masked_softmax_fusion", true},
+                       {"skip_bias_add", true}, {"skip_bias_add_qkv", false}};
+  EXPECT_EQ(with("bloom", published), "");
+  json bloom = tiny_config("bloom");
+  bloom.update(published);
+  EXPECT_EQ(read_family(bloom.dump()).config.dim, 12);
 }
 
-// A number of positions is an end only where there is one.
+// T5's bias, BLOOM's ALiBi and recurrences take sequences of any length.
 TEST(FamilyConfigs, SomeSequencesHaveNoLongestLength) {
   for (const char* type : {"t5", "umt5", "bloom", "mamba"})
     EXPECT_FALSE(positions_end(read_family(tiny_config(type).dump()).config)) << type;

@@ -6,7 +6,6 @@
 #include <string>
 
 #include "fovea/models/model_folder.h"
-#include "models/family/tensors.h"
 
 namespace fovea::models {
 
@@ -22,17 +21,13 @@ inline Tensor drawn(const std::string& name, const Shape& shape) {
 /// for a config of no family.
 inline void save_random_model(const std::string& folder, const std::string& config) {
   const FamilyConfig read = read_family(config).config;
-  const auto values = [&](const std::string& name, const Shape& shape) {
-    auto known = value_without_tensor(*find_family(read.model_type), read, name, shape);
-    return known ? *std::move(known) : drawn(name, shape);
-  };
   switch (runs_as(read)) {
     case FamilyKind::translator:
-      return save_model(folder, config, make_translator(translator_spec(read), values)->parameters());
+      return save_model(folder, config, make_translator(translator_spec(read), drawn)->parameters());
     case FamilyKind::encoder:
-      return save_model(folder, config, TextEncoder(text_encoder_spec(read), values).parameters());
+      return save_model(folder, config, TextEncoder(text_encoder_spec(read), drawn).parameters());
     case FamilyKind::decoder:
-      return save_model(folder, config, LanguageModel(language_model_spec(read), values).parameters());
+      return save_model(folder, config, LanguageModel(language_model_spec(read), drawn).parameters());
   }
 }
 

@@ -84,6 +84,7 @@ struct FamilyConfig {
   double norm_epsilon = 1e-6;
   float norm_offset = 0.0f;  ///< rows are multiplied by weight + offset
   bool norm_bias = true;     ///< of layer norms
+  bool norm_weight = true;   ///< false: rows are only normalised
   nn::NormPlace norm_place = nn::NormPlace::pre;
   bool embedding_norm = false;
   bool first_norm = true;  ///< false: the first block's attention reads rows that no norm has changed
@@ -143,7 +144,7 @@ struct FamilyConfig {
   std::vector<bool> layers_with_rope;  ///< one for each layer; empty: all
   std::int64_t relative_buckets = 0, relative_distance = 128;  ///< of T5's table; 0 buckets: none
   bool relative_of_each_layer = false;  ///< UMT5; false: all layers of a side share one table
-  bool alibi = false;                   ///< with the slopes of Press et al. (alibi_slopes)
+  bool alibi = false;                   ///< with the slopes of alibi_slopes, which are not trained
 
   std::optional<std::int64_t> pad_id;
   std::vector<std::int64_t> eos_ids;

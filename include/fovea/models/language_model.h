@@ -69,7 +69,7 @@ class LanguageModel {
   const nn::ParameterSet& parameters() const noexcept { return *parameters_; }
   const nn::TransformerStack& stack() const noexcept { return stack_; }
   /// The most tokens of a sequence: config().positions, and any number where no layer has attention or rotary
-  /// positions.
+  /// positions. The config of a family whose positions have no end has the largest number there.
   std::int64_t longest() const;
 
   /// The input of the output layer, [size, length, dim]. Row i depends on tokens 0..i of its sequence alone,

@@ -34,12 +34,16 @@ struct NormSpec {
   /// Rows are multiplied by weight + offset. With an offset of 1, Gemma's, weights start at 0.
   float weight_offset = 0.0f;
   Linear::Bias bias = Linear::Bias::with;
+  /// Without a weight rows are only normalised (OLMo).
+  enum class Weight : std::uint8_t { with, without };
+  Weight weight = Weight::with;
 };
 
 struct Norm {
-  Parameter* weight = nullptr;  ///< [dim], "<name>.weight"
+  Parameter* weight = nullptr;  ///< [dim], "<name>.weight"; null: none
   Parameter* bias = nullptr;    ///< [dim], "<name>.bias"; null: none
   NormSpec spec = {};
+  Var ones = {};  ///< in the place of a weight
   Norm() = default;
   Norm(ParameterSet& set, const std::string& name, std::int64_t dim, const NormSpec& spec = {});
   Var operator()(Context& context, const Var& x) const;
@@ -47,6 +51,7 @@ struct Norm {
   autograd::ResidualNorm of_residual(Context& context, const Var& x, const Var& y,
                                      const autograd::DropoutOf& dropout,
                                      autograd::ResidualSum sum = autograd::ResidualSum::read) const;
+  Var gamma(Context& context) const { return weight ? context.use(*weight) : ones; }
 };
 
 struct Embedding {

@@ -67,8 +67,24 @@ class SumsOfEight {
 };
 #endif
 
+/// Stores the sums of kRows queries and kSums / kRows keys, of which the first `count` exist. A masked store,
+/// since GCC turns a loop into a call of memcpy, and saves all registers around that call.
+template <int kRows, class T>
+HWY_INLINE void LeaveScores(const T* sums, int64_t count, T* scores, int64_t score_stride) {
+  constexpr int kKeys = kSums / kRows;
+  const hn::CappedTag<T, kKeys> d;
+  if (count >= kKeys) {
+    FOVEA_UNROLL for (int r = 0; r < kRows; ++r)
+        hn::StoreU(hn::LoadU(d, sums + r * kKeys), d, scores + r * score_stride);
+    return;
+  }
+  const auto there = hn::FirstN(d, static_cast<size_t>(count));
+  FOVEA_UNROLL for (int r = 0; r < kRows; ++r)
+      hn::BlendedStore(hn::LoadU(d, sums + r * kKeys), there, d, scores + r * score_stride);
+}
+
 /// Loads the first `n` elements of a row of one pair of vectors in the order of LoadTwo, zeros behind. With
-/// kVectors = 1 the second vector has none.
+/// kVectors = 1, row[1] is not written.
 template <int kVectors, class D, class S>
 HWY_INLINE void LoadShort(D d, const S* from, int64_t n, hn::Vec<D> (&row)[2]) {
   if constexpr (kVectors == 1 && !kEvenThenOdd<S>) {
@@ -83,7 +99,7 @@ HWY_INLINE void LoadShort(D d, const S* from, int64_t n, hn::Vec<D> (&row)[2]) {
 /// Whether rows of at most one pair of vectors have loops of their own, ShortScores and AddShortRows.
 /// Elsewhere a pair is shorter than heads are.
 template <class T>
-inline constexpr bool kHasShortRows = HWY_ARCH_X86&& HWY_TARGET <= HWY_AVX3 && sizeof(T) == 4;
+inline constexpr bool kHasShortRows = (HWY_ARCH_X86 != 0) && (HWY_TARGET <= HWY_AVX3) && sizeof(T) == 4;
 template <class T>
 HWY_INLINE bool AreShort(int64_t dim) {
   return dim <= 2 * static_cast<int64_t>(hn::Lanes(hn::ScalableTag<T>()));
@@ -98,15 +114,15 @@ HWY_INLINE void ForVectors(int64_t dim, F&& f) {
   else
     f.template operator()<1>();
 }
-/// The most lines that a row of kVectors vectors has in memory, if it begins at one.
+/// The most lines that a row of kVectors vectors has in memory, if it begins at the start of a line.
 template <int kVectors, class T, class S>
 inline constexpr int kLinesOfShort = HWY_MAX(1,
                                              kVectors* static_cast<int>(hn::MaxLanes(hn::ScalableTag<T>())) *
                                                  static_cast<int>(sizeof(S)) / 64);
 
-/// StoredScores for rows of at most one pair of vectors, to the same bits. The loops over elements, and the
-/// lines to fetch, have constant lengths: with any lengths, a key of 24 elements took 15 cycles for 4 loads
-/// and multiply-adds.
+/// StoredScores for rows of at most one pair of vectors, to the same bits. Loops over elements and lines to
+/// fetch have constant lengths here. With lengths known only at run time, a key of 24 elements took 15 cycles
+/// for 4 loads and multiply-adds.
 template <int kRows, int kVectors, class T, class S>
 HWY_INLINE void ShortScores(const T* queries, int64_t padded, const StoredRows<S>& keys, int64_t dim,
                             int64_t count, bool fetch, T* scores, int64_t score_stride) {
@@ -138,14 +154,7 @@ HWY_INLINE void ShortScores(const T* queries, int64_t padded, const StoredRows<S
     for (int k = 0; k < kKeys; ++k) ahead.template NextLines<kLinesOfShort<kVectors, T, S>>();
     alignas(64) T folded[kSums > kLanes ? kSums : kLanes];
     FoldSums<kSums, kLanes>(d, sums, folded);
-    if (there == kKeys) {
-      FOVEA_UNROLL for (int r = 0; r < kRows; ++r)
-          hwy::CopyBytes<kKeys * sizeof(T)>(folded + kKeys * r, scores + r * score_stride + j);
-      continue;
-    }
-    for (int r = 0; r < kRows; ++r) {
-      for (int64_t k = 0; k < there; ++k) scores[r * score_stride + j + k] = folded[r * kKeys + k];
-    }
+    LeaveScores<kRows>(folded, there, scores + j, score_stride);
   }
 }
 

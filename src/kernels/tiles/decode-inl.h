@@ -27,22 +27,6 @@ HWY_INLINE void LoadQuery(S, const float* from, int64_t dim, int64_t, float* to)
                  halves + i);
 }
 
-/// Stores the sums of kRows queries and 16 / kRows keys, of which the first `count` exist. A masked store,
-/// since GCC turns a loop into a call of memcpy, and saves all registers around that call.
-template <int kRows>
-HWY_INLINE void LeaveScores(const float* sums, int64_t count, float* scores, int64_t score_stride) {
-  constexpr int kKeys = kSums / kRows;
-  const hn::CappedTag<float, kKeys> d;
-  if (count >= kKeys) {
-    FOVEA_UNROLL for (int r = 0; r < kRows; ++r)
-        hn::StoreU(hn::LoadU(d, sums + r * kKeys), d, scores + r * score_stride);
-    return;
-  }
-  const auto there = hn::FirstN(d, static_cast<size_t>(count));
-  FOVEA_UNROLL for (int r = 0; r < kRows; ++r)
-      hn::BlendedStore(hn::LoadU(d, sums + r * kKeys), there, d, scores + r * score_stride);
-}
-
 /// The vectors of a query that stay in registers while keys pass by. Four rows of four vectors leave 16
 /// registers for two keys' sums, folded pairs and the key.
 constexpr int kKeptVectors = 4;

@@ -213,11 +213,13 @@ Family roberta_prelayernorm() {
   family.defaults.norm_place = NormPlace::pre;
   family.classes = classes_of("RobertaPreLayerNorm");
   family.prefix = "roberta_prelayernorm.";
+  family.tensors = bert_tensors("roberta_prelayernorm.");
+  std::erase_if(family.tensors, [](const TensorRule& rule) { return rule.ours.ends_with("layer_norm"); });
   family.tensors = joined(
+      family.tensors,
       {{"encoder.layers.*.self_attn_layer_norm", "roberta_prelayernorm.encoder.layer.*.attention.LayerNorm"},
        {"encoder.layers.*.final_layer_norm", "roberta_prelayernorm.encoder.layer.*.intermediate.LayerNorm"},
-       {"encoder.layer_norm", "roberta_prelayernorm.LayerNorm"}},
-      bert_tensors("roberta_prelayernorm."));
+       {"encoder.layer_norm", "roberta_prelayernorm.LayerNorm"}});
   return family;
 }
 

@@ -249,15 +249,13 @@ C alibi_defaults(const char* type, std::int64_t vocabulary, std::int64_t dim, st
   return defaults;
 }
 
-const TensorRule slopes{
-    .ours = "model.layers.*.self_attn.mods[0].slope", .theirs = "", .values = alibi_slopes};
-
 // The published configs say n_embed, and transformers hidden_size.
 void read_bloom_width(ConfigReader& reader, C& config) {
-  const nlohmann::json* value = reader.find({"n_embed", "hidden_size"});
-  if (!value) return;
-  const char* key = reader.find("n_embed") ? "n_embed" : "hidden_size";
-  if (const auto size = reader.size(key, *value, 1, most_dim)) config.dim = *size;
+  for (const char* key : {"hidden_size", "n_embed"}) {
+    const nlohmann::json* value = reader.find(key);
+    const auto size = value ? reader.size(key, *value, 1, most_dim) : std::nullopt;
+    if (size) config.dim = *size;
+  }
 }
 
 // A head's rows of q, k and v stand side by side in one tensor.
@@ -292,15 +290,13 @@ Family bloom() {
                  {"skip_bias_add", NoEffect{}},
                  {"skip_bias_add_qkv", NoEffect{}}},
       .tensors = joined(bloom_tensors(Layout::by_head),
-                        {slopes,
-                         {"model.layernorm_embedding", "transformer.word_embeddings_layernorm"},
+                        {{"model.layernorm_embedding", "transformer.word_embeddings_layernorm"},
                          {"model.layers.*.final_layer_norm", "transformer.h.*.post_attention_layernorm"}}),
       .heads = decoder_heads("classifier"),
       .prefix = "transformer."};
 }
 
-// With bias_max 8 the slopes are those of alibi_slopes for any number of heads. The keys of the published
-// files that transformers does not read either are passed over.
+// With alibi_bias_max 8 the slopes are those of alibi_slopes for any number of heads.
 void read_mpt_attention(ConfigReader& reader, C& config) {
   const nlohmann::json* object = reader.find("attn_config");
   if (!object) return;
@@ -323,12 +319,11 @@ void read_mpt_attention(ConfigReader& reader, C& config) {
   const auto scale = object->find("softmax_scale");
   if (scale != object->end() && !scale->is_null())
     config.score_factor = reader.positive("attn_config.softmax_scale", *scale);
-  // Every nested config of transformers has the keys that any config has.
+  nlohmann::json others = *object;  // nested configs of transformers have the keys that any config has
   for (const auto& [key, value] : object->items()) {
-    if (std::ranges::find(known, key) == known.end() && !is_without_effect(key))
-      reader.refuse("attn_config." + excerpt(key), "nothing: this key has no meaning here that is known",
-                    value);
+    if (is_without_effect(key)) others.erase(key);
   }
+  reader.refuse_others(others, "attn_config.", known);
 }
 
 // Layer norms without a bias, and no biases elsewhere.
@@ -337,14 +332,16 @@ Family mpt() {
   defaults.activation = Activation::gelu;
   defaults.norm_bias = defaults.output_bias = defaults.mlp_bias = false;
   return {.defaults = defaults,
-          .classes = decoder_classes_with_answers("Mpt"),
+          // The published configs spell the class in capitals.
+          .classes = joined(decoder_classes_with_answers("Mpt"), {{"MPTForCausalLM", FamilyHead::language}}),
           .fields = {{"vocab_size", SizeField{&C::vocabulary, most_vocabulary}},
                      {"d_model", SizeField{&C::dim, most_dim}},
                      {"n_layers", SizeField{&C::layers, most_layers}},
                      {"n_heads", SizeField{&C::heads, most_dim}},
                      {"expansion_ratio", FixedField{"4"}},
                      {"layer_norm_epsilon", NumberField{&C::norm_epsilon}},
-                     // transformers refuses more ids, but takes the bias of 1 for all of them.
+                     // With 1 transformers broadcasts its one bias over any length. With more it refuses
+                     // longer sequences.
                      {"max_seq_len", SizeField{&C::positions, most_positions, 2}},
                      {"attn_config", read_mpt_attention},
                      {"no_bias", FixedField{"true"}},
@@ -364,7 +361,6 @@ Family mpt() {
                       {"model.layers.*.self_attn.k_proj", "transformer.blocks.*.attn.Wqkv"},
                       {"model.layers.*.self_attn.v_proj", "transformer.blocks.*.attn.Wqkv"},
                       {"model.layers.*.self_attn.out_proj", "transformer.blocks.*.attn.out_proj"},
-                      slopes,
                       {"model.layers.*.self_attn_layer_norm", "transformer.blocks.*.norm_1"},
                       {"model.layers.*.final_layer_norm", "transformer.blocks.*.norm_2"},
                       {"model.layers.*.fc1", "transformer.blocks.*.ffn.up_proj"},

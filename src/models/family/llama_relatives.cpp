@@ -1,6 +1,5 @@
 // Decoders that are Llama's block with other values. Facts and names: transformers 5.23, and its older forms.
 #include <string>
-#include <utility>
 
 #include "models/family/decoder_parts.h"
 
@@ -174,23 +173,15 @@ Family exaone4() {
   return family;
 }
 
-// Layer norms have no weights: those here are ones, and have no tensors.
+// Layer norms have neither weights nor biases.
 Family olmo() {
   C defaults = llama_defaults("olmo", 50304, 4096, 11008, 32, 32);
   defaults.positions = 2048;
   defaults.norm = NormSpec::Kind::layer;
-  defaults.norm_bias = false;
+  defaults.norm_weight = defaults.norm_bias = false;
   defaults.norm_epsilon = 1e-5;
   defaults.pad_id = 1;
   defaults.eos_ids = {50279};
-  const auto ones = [](std::int64_t count) {
-    return std::vector<double>(static_cast<std::size_t>(count), 1.0);
-  };
-  std::vector<TensorRule> tensors = joined(attention_tensors(), gate_tensors());
-  std::erase_if(tensors, [](const TensorRule& rule) { return rule.ours.ends_with("norm"); });
-  for (const char* name :
-       {"model.layers.*.self_attn_layer_norm", "model.layers.*.final_layer_norm", "model.layer_norm"})
-    tensors.push_back({.ours = name, .theirs = "", .values = ones});
   return {.defaults = defaults,
           .classes = {{"OlmoForCausalLM", FamilyHead::language},
                       {"OlmoModel"},
@@ -199,7 +190,7 @@ Family olmo() {
                                            {"attention_bias", read_attention_bias},
                                            {"clip_qkv", FixedField{"null"}},
                                            {"rope_parameters", read_rope}}),
-          .tensors = std::move(tensors),
+          .tensors = joined(attention_tensors(), gate_tensors()),
           .heads = decoder_heads(),
           .prefix = "model."};
 }

@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <filesystem>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -152,7 +153,9 @@ HeadSpec head_spec(const FamilyConfig& config) {
 }  // namespace
 
 LanguageModelSpec language_model_spec(const FamilyConfig& config) {
-  LanguageModelSpec spec{.vocabulary = config.vocabulary, .positions = config.positions};
+  constexpr std::int64_t any = std::numeric_limits<std::int64_t>::max();
+  LanguageModelSpec spec{.vocabulary = config.vocabulary,
+                         .positions = positions_end(config) ? config.positions : any};
   spec.stack = stack_of(config);
   spec.embedding_factor = static_cast<float>(embedding_factor_of(config));
   if (!config.tied && config.head == FamilyHead::language) spec.output = LanguageModelSpec::Output::own;

@@ -105,8 +105,6 @@ struct TensorRule {
   /// The bias of an output matrix, to which transformers ties the one that a head lists, `theirs`. It is read
   /// in the place of that where a file has it, and written where the config ties no embeddings.
   std::string_view untied = {};
-  /// Of a parameter that has no tensor: `count` values that follow from the config alone.
-  std::vector<double> (*values)(std::int64_t count) = nullptr;
   // Rules that follow one another with the same `theirs` are consecutive rows of one tensor, such as
   // GPT-2's q, k and v.
 };
@@ -209,7 +207,7 @@ void layer_types_or(ConfigReader& reader, FamilyConfig& config, IsWindow&& is_wi
     config.sees.push_back(is_window(i) ? LayerSees::window : LayerSees::all);
 }
 
-/// Whether any config may have the key, and it changes nothing of what a model computes from ids.
+/// Whether the key may be in any config, and changes nothing that a model computes from ids.
 bool is_without_effect(std::string_view key);
 std::string shown(const nlohmann::json& value);
 /// By its name in transformers.

@@ -1,4 +1,5 @@
 // From a family's values to blocks, and to JSON.
+#include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
 
@@ -29,6 +30,13 @@ std::optional<double> scale_of(const FamilyConfig& config, std::int64_t layer) {
   return scale;
 }
 
+Tensor slopes_of(std::int64_t heads) {
+  Tensor slopes(DType::f32, {heads});
+  std::ranges::transform(alibi_slopes(heads), slopes.data<float>(),
+                         [](double slope) { return static_cast<float>(slope); });
+  return slopes;
+}
+
 struct Rotaries {
   std::optional<nn::Rotary> all, window;
 };
@@ -40,6 +48,11 @@ nn::AttentionOptions attention_of(const FamilyConfig& config, std::int64_t layer
                       bias(config.output_bias)};
   attention.spec.scale = scale_of(config, layer);
   if (config.score_cap) attention.spec.mods.push_back(SoftCap{*config.score_cap});
+  if (config.alibi) {
+    attention.fixed.push_back(
+        {"mods[" + std::to_string(attention.spec.mods.size()) + "].slope", slopes_of(config.heads)});
+    attention.spec.mods.push_back(AlibiBias{});
+  }
   const auto i = static_cast<std::size_t>(layer);
   const bool window = config.sees[i] == LayerSees::window;
   if (window) attention.spec.mask = window_of(config);
@@ -118,7 +131,8 @@ nn::NormSpec norm_of(const FamilyConfig& config) {
   return {.kind = config.norm,
           .epsilon = static_cast<float>(config.norm_epsilon),
           .weight_offset = config.norm_offset,
-          .bias = bias(config.norm_bias)};
+          .bias = bias(config.norm_bias),
+          .weight = config.norm_weight ? nn::NormSpec::Weight::with : nn::NormSpec::Weight::without};
 }
 
 nn::StackSpec stack_of(const FamilyConfig& config) {
@@ -157,7 +171,6 @@ nn::StackSpec stack_of(const FamilyConfig& config) {
                 .direction = config.kind == FamilyKind::decoder ? RelativeBias::Direction::causal
                                                                 : RelativeBias::Direction::bidirectional});
   if (config.relative_of_each_layer) stack.arguments = nn::StackSpec::Arguments::of_each_block;
-  if (config.alibi) nn::add_alibi(stack, nn::Sees::the_past);
   return stack;
 }
 

@@ -130,16 +130,6 @@ Place place_of(const Family& family, const FamilyConfig& config, const std::stri
 
 }  // namespace
 
-std::optional<Tensor> value_without_tensor(const Family& family, const FamilyConfig& config,
-                                           const std::string& parameter, const Shape& shape) {
-  const TensorRule& rule = *place_of(family, config, parameter).rule;
-  if (!rule.values) return std::nullopt;
-  Tensor value(DType::f32, shape);
-  std::ranges::transform(rule.values(shape.count()), value.data<float>(),
-                         [](double x) { return static_cast<float>(x); });
-  return value;
-}
-
 std::string name_in_family(const Family& family, const FamilyConfig& config, const std::string& parameter) {
   return place_of(family, config, parameter).theirs;
 }
@@ -227,7 +217,6 @@ bool FamilyTensors::is_copy(const files::StoredTensor& tensor) const {
 
 Tensor FamilyTensors::take(const std::string& parameter, const Shape& shape) {
   using Layout = TensorRule::Layout;
-  if (auto value = value_without_tensor(family_, config_, parameter, shape)) return *std::move(value);
   const TensorRule& rule = *place_of(family_, config_, parameter).rule;
   const std::string name = name_of(parameter);
   const files::StoredTensor* tensor = find(name);
@@ -320,9 +309,7 @@ void FamilyTensors::pack(nn::ParameterSet& parameters, autograd::WeightType type
   // A matrix that is stored transposed is in memory as a whole until it is packed, others by their rows. Such
   // ones come first, while few packed ones are there: at the end they would lift the peak, of GPT-2 by 9 MB.
   std::vector<nn::Parameter*> order;
-  for (nn::Parameter& parameter : parameters.all()) {
-    if (later_.contains(parameter.name)) order.push_back(&parameter);  // others have no tensor
-  }
+  for (nn::Parameter& parameter : parameters.all()) order.push_back(&parameter);
   std::ranges::stable_partition(order, [&](const nn::Parameter* parameter) {
     return later_.at(parameter->name).layout == TensorRule::Layout::transposed;
   });
@@ -366,17 +353,6 @@ void FamilyTensors::check_all_taken() const {
   }
 }
 
-namespace {
-
-// A file cannot say that a parameter without a tensor has been trained.
-void refuse_others(const Family& family, const nn::Parameter& parameter, const Tensor& value) {
-  if (!std::equal(value.data<float>(), value.data<float>() + value.count(), parameter.value.data<float>()))
-    throw InvalidArgument("save_model", parameter.name,
-                          "the values that every " + family.defaults.model_type + " has", "others");
-}
-
-}  // namespace
-
 files::TensorFile family_tensors(const Family& family, const FamilyConfig& config,
                                  const nn::ParameterSet& parameters) {
   using Layout = TensorRule::Layout;
@@ -385,10 +361,6 @@ files::TensorFile family_tensors(const Family& family, const FamilyConfig& confi
   std::map<std::string, Layout> layouts;
   for (const nn::Parameter& parameter : parameters.all()) {
     Place place = place_of(family, config, parameter.name);
-    if (const auto value = value_without_tensor(family, config, parameter.name, parameter.value.shape())) {
-      refuse_others(family, parameter, *value);
-      continue;
-    }
     if (!config.tied && !place.rule->untied.empty()) place.theirs = place.rule->untied;
     parts[place.theirs].push_back(&parameter);
     layouts[place.theirs] = place.rule->layout;

@@ -3,7 +3,6 @@
 
 #include <cstdint>
 #include <map>
-#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
@@ -70,12 +69,8 @@ class FamilyTensors {
   std::map<std::string, Place, std::less<>> later_;  // by the name of the parameter
 };
 
-/// The value of a parameter that has no tensor in files of the family; nothing, if it has one.
-std::optional<Tensor> value_without_tensor(const Family& family, const FamilyConfig& config,
-                                           const std::string& parameter, const Shape& shape);
-
 /// The other way: the parameters of a model as the family's tensors. Throws InvalidArgument for a parameter
-/// without a rule, and for one that has no tensor and another value than the family's.
+/// without a rule.
 files::TensorFile family_tensors(const Family& family, const FamilyConfig& config,
                                  const nn::ParameterSet& parameters);
 

@@ -378,7 +378,9 @@ Family mt5() {
   return family;
 }
 
-// mT5 with a table of relative positions in each layer. Rows are scaled as the first T5's.
+// mT5 with a table of relative positions in each layer. transformers 5.23 scales the rows that logits are
+// made of in every UMT5, whatever tie_word_embeddings says. Its releases before 5 did so where the key is
+// true.
 Family umt5() {
   Family family = mt5();
   family.defaults.model_type = "umt5";
@@ -388,6 +390,8 @@ Family umt5() {
                     {.name = "UMT5EncoderModel", .encoder_alone = true, .unused = "decoder.*"},
                     {"UMT5ForSequenceClassification", FamilyHead::sequence_labels, "transformer."},
                     {"UMT5ForQuestionAnswering", FamilyHead::answer}};
+  family.fields.push_back(
+      {"scalable_attention", NoEffect{}});  // of the published files, which no release reads
   for (TensorRule& rule : family.tensors) {
     if (rule.theirs == encoder_table)
       rule.theirs = "encoder.block.*.layer.0.SelfAttention.relative_attention_bias.weight";
