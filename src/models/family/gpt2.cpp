@@ -1,10 +1,7 @@
 // GPT-2 and decoders like it: a table of positions or ALiBi, layer norms, no gates. Facts and names:
 // transformers 5.23, and its older forms.
-#include <algorithm>
 #include <string>
 
-#include "core/excerpt.h"
-#include "fovea/attention/mod.h"
 #include "models/family/decoder_parts.h"
 
 namespace fovea::models {
@@ -249,15 +246,6 @@ C alibi_defaults(const char* type, std::int64_t vocabulary, std::int64_t dim, st
   return defaults;
 }
 
-// The published configs say n_embed, and transformers hidden_size.
-void read_bloom_width(ConfigReader& reader, C& config) {
-  for (const char* key : {"hidden_size", "n_embed"}) {
-    const nlohmann::json* value = reader.find(key);
-    const auto size = value ? reader.size(key, *value, 1, most_dim) : std::nullopt;
-    if (size) config.dim = *size;
-  }
-}
-
 // A head's rows of q, k and v stand side by side in one tensor.
 Family bloom() {
   C defaults = alibi_defaults("bloom", 250880, 64, 2, 8);
@@ -269,7 +257,8 @@ Family bloom() {
       .defaults = defaults,
       .classes = decoder_classes_with_answers("Bloom"),
       .fields = {{"vocab_size", SizeField{&C::vocabulary, most_vocabulary}},
-                 {"hidden_size", read_bloom_width},
+                 {"hidden_size", SizeField{&C::dim, most_dim}},
+                 {"n_embed", SizeField{&C::dim, most_dim}},  // of the published files; it wins
                  {"n_layer", SizeField{&C::layers, most_layers}},
                  {"num_hidden_layers", SizeField{&C::layers, most_layers}},
                  {"n_head", SizeField{&C::heads, most_dim}},

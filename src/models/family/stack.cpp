@@ -385,6 +385,7 @@ std::string to_json(const FamilyConfig& config) {
        {{"kind", layer_norm ? "layer" : "rms"},
         {"place", name_of(config.norm_place)},
         {"epsilon", config.norm_epsilon},
+        {"weight", config.norm_weight},
         {"weight_offset", config.norm_offset},
         {"bias", layer_norm && config.norm_bias},
         {"of_embeddings", config.embedding_norm},
