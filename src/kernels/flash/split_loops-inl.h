@@ -96,23 +96,24 @@ HWY_INLINE void LoadShort(D d, const S* from, int64_t n, hn::Vec<D> (&row)[2]) {
     LoadTwoN(d, from, n, row[0], row[1]);
   }
 }
-/// Whether rows of at most one pair of vectors have loops of their own, ShortScores and AddShortRows.
-/// Elsewhere a pair is shorter than heads are.
-template <class T>
-inline constexpr bool kHasShortRows = (HWY_ARCH_X86 != 0) && (HWY_TARGET <= HWY_AVX3) && sizeof(T) == 4;
-template <class T>
-HWY_INLINE bool AreShort(int64_t dim) {
-  return dim <= 2 * static_cast<int64_t>(hn::Lanes(hn::ScalableTag<T>()));
-}
-/// The number of vectors that rows of `dim` elements, which are short, fill: f(number) as a constant.
+/// Calls f with the number of vectors that rows of `dim` elements fill, 1 or 2 as a constant, if such short
+/// rows have loops of their own: ShortScores and AddShortRows. Elsewhere a pair of vectors is shorter than
+/// heads are. Returns whether it called f.
 template <class T, class S, class F>
-HWY_INLINE void ForVectors(int64_t dim, F&& f) {
-  if constexpr (kEvenThenOdd<S>)
+HWY_INLINE bool IfShort(int64_t dim, F&& f) {
+  if constexpr ((HWY_ARCH_X86 != 0) && (HWY_TARGET <= HWY_AVX3) && sizeof(T) == 4) {
+    const int64_t lanes = static_cast<int64_t>(hn::Lanes(hn::ScalableTag<T>()));
+    if (dim > 2 * lanes) return false;
+    if constexpr (!kEvenThenOdd<S>) {
+      if (dim <= lanes) {
+        f.template operator()<1>();
+        return true;
+      }
+    }
     f.template operator()<2>();
-  else if (dim > static_cast<int64_t>(hn::Lanes(hn::ScalableTag<T>())))
-    f.template operator()<2>();
-  else
-    f.template operator()<1>();
+    return true;
+  }
+  return false;
 }
 /// The most lines that a row of kVectors vectors has in memory, if it begins at the start of a line.
 template <int kVectors, class T, class S>
@@ -169,14 +170,10 @@ HWY_INLINE void StoredScores(const T* queries, int64_t padded, const StoredRows<
   constexpr int kKeys = kSums / kRows;
   constexpr int kLanes = static_cast<int>(hn::MaxLanes(d));
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
-  if constexpr (kHasShortRows<T>) {
-    if (AreShort<T>(dim)) {
-      ForVectors<T, S>(dim, [&]<int kVectors>() HWY_ATTR {
-        ShortScores<kRows, kVectors>(queries, padded, keys, dim, count, fetch, scores, score_stride);
-      });
-      return;
-    }
-  }
+  const auto in_short_loops = [&]<int kVectors>() HWY_ATTR {
+    ShortScores<kRows, kVectors>(queries, padded, keys, dim, count, fetch, scores, score_stride);
+  };
+  if (IfShort<T, S>(dim, in_short_loops)) return;
   RowsToFetch<S> ahead(keys, RowsAhead<S>(dim), fetch);
 #if HWY_TARGET == HWY_AVX2
   constexpr bool kFoldEight = sizeof(T) == 4 && kRows > 1;
@@ -348,14 +345,10 @@ template <int kRows, class T, class S>
 HWY_INLINE void AddStoredRows(const T* weights, int64_t weight_stride, const StoredRows<S>& values,
                               int64_t dim, int64_t count, bool fetch, T* gathered, int64_t padded) {
   const bool everywhere = AllWeigh<kRows>(weights, weight_stride, count);
-  if constexpr (kHasShortRows<T>) {
-    if (everywhere && AreShort<T>(dim)) {
-      ForVectors<T, S>(dim, [&]<int kVectors>() HWY_ATTR {
-        AddShortRows<kRows, kVectors>(weights, weight_stride, values, dim, count, fetch, gathered, padded);
-      });
-      return;
-    }
-  }
+  const auto in_short_loops = [&]<int kVectors>() HWY_ATTR {
+    AddShortRows<kRows, kVectors>(weights, weight_stride, values, dim, count, fetch, gathered, padded);
+  };
+  if (everywhere && IfShort<T, S>(dim, in_short_loops)) return;
   RowsToFetch<S> ahead(values, RowsAhead<S>(dim), fetch);
   for (int64_t j = 0, n; j < count; j += n) {
     n = HWY_MIN(kMostTogether, count - j);
