@@ -96,9 +96,9 @@ HWY_INLINE void LoadShort(D d, const S* from, int64_t n, hn::Vec<D> (&row)[2]) {
     LoadTwoN(d, from, n, row[0], row[1]);
   }
 }
-/// Calls f with the number of vectors that rows of `dim` elements fill, 1 or 2 as a constant, if such short
-/// rows have loops of their own: ShortScores and AddShortRows. Elsewhere a pair of vectors is shorter than
-/// heads are. Returns whether it called f.
+/// If rows of `dim` elements have loops of their own, ShortScores and AddShortRows, calls f with the number
+/// of vectors that they fill. That is 1 or 2, a constant. Elsewhere a pair of vectors is shorter than heads
+/// are. Returns whether it called f.
 template <class T, class S, class F>
 HWY_INLINE bool IfShort(int64_t dim, F&& f) {
   if constexpr ((HWY_ARCH_X86 != 0) && (HWY_TARGET <= HWY_AVX3) && sizeof(T) == 4) {
