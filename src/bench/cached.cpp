@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <array>
-#include <limits>
 #include <memory>
 #include <optional>
 
@@ -42,6 +41,23 @@ struct Cached {
                    value.view().slice(0, entry, 1).slice(2, n, count));
       cache.commit(sequence);
     }
+    keep(std::move(sequence));
+  }
+  // The same rows again and again, the first of them at last.
+  void repeat(const Tensor& key, const Tensor& value, std::int64_t rows) {
+    Sequence sequence = cache.start();
+    append_repeated(sequence, key, value, rows);
+    keep(std::move(sequence));
+  }
+  void append_repeated(Sequence& sequence, const Tensor& key, const Tensor& value, std::int64_t rows) {
+    for (std::int64_t n = 0, count = 0; n < rows; n += count) {
+      count = std::min(key.shape()[2], rows - n);
+      cache.reserve(sequence, count);
+      cache.append(0, sequence, key.view().slice(2, 0, count), value.view().slice(2, 0, count));
+      cache.commit(sequence);
+    }
+  }
+  void keep(Sequence sequence) {
     views.push_back(cache.view(0, sequence));
     sequences.push_back(std::move(sequence));
   }
@@ -60,18 +76,29 @@ AttentionPlan plan_of(const CachedBench& o, DType dtype, std::int64_t batch, std
                    {.dtype = dtype, .kernel = o.kernel});
 }
 
-// In turns, so that other work of the machine slows all of them alike.
-std::vector<double> in_turns(std::int64_t turns, int threads,
-                             const std::vector<std::function<void()>>& calls) {
+struct Pair {
+  double first = 0.0, second = 0.0;  // medians of seconds
+  double ratio = 0.0;                // the median of first / second over the turns
+};
+// In turns, since the speed of memory on a shared machine changes by a third from one second to the next. The
+// ratio is taken within each turn: a quotient of the two best runs compared two such states.
+Pair in_turns(std::int64_t turns, int threads, const std::function<void()>& first,
+              const std::function<void()>& second) {
   const Clock clock = threads == 1 ? Clock::cpu : Clock::wall;
-  std::vector<double> best(calls.size(), std::numeric_limits<double>::infinity());
+  std::vector<double> firsts, seconds, ratios;
   for (std::int64_t turn = 0; turn <= turns; ++turn) {
-    for (std::size_t n = 0; n < calls.size(); ++n) {
-      const double now = best_seconds(1, calls[n], clock);
-      if (turn > 0) best[n] = std::min(best[n], now);
-    }
+    // The order changes, because the second call of a turn finds the caches as the first one leaves them.
+    const bool swapped = turn % 2 == 1;
+    double one = 0.0, other = 0.0;
+    if (!swapped) one = best_seconds(1, first, clock);
+    other = best_seconds(1, second, clock);
+    if (swapped) one = best_seconds(1, first, clock);
+    if (turn == 0) continue;
+    firsts.push_back(one);
+    seconds.push_back(other);
+    ratios.push_back(one / other);
   }
-  return best;
+  return {median(std::move(firsts)), median(std::move(seconds)), median(std::move(ratios))};
 }
 
 struct Sizes {
@@ -80,32 +107,49 @@ struct Sizes {
 
 CachedRow measure_stores(const CachedBench& o, const std::string& name, DType dtype, const Sizes& s,
                          Executor& executor) {
-  const Tensor query = operand(dtype, {s.batch, o.heads, s.queries, o.head_dim}, 1),
-               key = operand(dtype, {s.batch, o.kv_heads, s.keys, o.head_dim}, 2),
-               value = operand(dtype, {s.batch, o.kv_heads, s.keys, o.head_dim}, 3);
+  const Tensor query = operand(dtype, {s.batch, o.heads, s.queries, o.head_dim}, 1);
   const AttentionPlan plan = plan_of(o, dtype, s.batch, s.queries, s.keys);
   Tensor output(dtype, query.shape());
   CachedRow row{.name = name, .dtype = dtype, .threads = executor.thread_count()};
-  const auto as_tensors = [&] {
-    attend(plan, {.query = query, .key = key, .value = value}, {.output = output}, {.executor = &executor});
+  const auto over = [&](const Cached& cached) {
+    return [&] {
+      attend(plan, {.query = query, .cache = cached.views}, {.output = output}, {.executor = &executor});
+    };
   };
-  // One store at a time beside the tensors: all of them together may be more than the machine holds.
-  const auto with = [&](const CacheStore& store, double& seconds) {
-    Cached cached(o, dtype, store);
-    for (std::int64_t b = 0; b < s.batch; ++b) cached.add(key, value, b, s.keys);
-    const auto times =
-        in_turns(o.repeat, executor.thread_count(), {as_tensors, [&] {
-                                                       attend(plan, {.query = query, .cache = cached.views},
-                                                              {.output = output}, {.executor = &executor});
-                                                     }});
-    row.tensors = row.tensors == 0.0 ? times[0] : std::min(row.tensors, times[0]);
-    seconds = times[1];
+  // Two copies of the keys at a time: all of them together may be more than the machine holds. Values do not
+  // change the time, so the stores hold the same rows again and again.
+  Cached contiguous(o, dtype, Contiguous{.capacity = s.keys});
+  const std::int64_t piece = std::min<std::int64_t>(512, s.keys);
+  const Tensor some_keys = operand(dtype, {1, o.kv_heads, piece, o.head_dim}, 2),
+               some_values = operand(dtype, {1, o.kv_heads, piece, o.head_dim}, 3);
+  for (std::int64_t b = 0; b < s.batch; ++b) contiguous.repeat(some_keys, some_values, s.keys);
+  {
+    const Tensor key = operand(dtype, {s.batch, o.kv_heads, s.keys, o.head_dim}, 2),
+                 value = operand(dtype, {s.batch, o.kv_heads, s.keys, o.head_dim}, 3);
+    const Pair pair = in_turns(
+        o.repeat, executor.thread_count(),
+        [&] {
+          attend(plan, {.query = query, .key = key, .value = value}, {.output = output},
+                 {.executor = &executor});
+        },
+        over(contiguous));
+    row.tensors = pair.first;
+    row.price = 1.0 / pair.ratio;
+  }
+  const auto beside = [&](const Paged& store, double& seconds, double& speed) {
+    Cached pages(o, dtype, store);
+    for (std::int64_t b = 0; b < s.batch; ++b) pages.repeat(some_keys, some_values, s.keys);
+    const Pair pair = in_turns(o.repeat, executor.thread_count(), over(contiguous), over(pages));
+    row.contiguous = pair.first;
+    seconds = pair.second;
+    speed = pair.ratio;
   };
-  with(Contiguous{.capacity = s.keys}, row.contiguous);
-  with(Paged{64}, row.pages_64);
-  with(Paged{16}, row.pages_16);
+  beside(Paged{64}, row.pages_64, row.speed_64);
+  beside(Paged{16}, row.pages_16, row.speed_16);
   return row;
 }
+
+const std::string mixed_name = "512 queries and 15 steps at 4096";
 
 CachedRow measure_mixed(const CachedBench& o, DType dtype, Executor& executor) {
   constexpr std::int64_t prompt = 512, steps = 15, keys = 4096;
@@ -122,46 +166,47 @@ CachedRow measure_mixed(const CachedBench& o, DType dtype, Executor& executor) {
   Tensor output(dtype, query.shape());
   const AttentionPlan together = plan_of(o, dtype, 1 + steps, prompt, keys),
                       first = plan_of(o, dtype, 1, prompt, prompt), step = plan_of(o, dtype, 1, 1, keys);
-  const auto times =
-      in_turns(o.repeat, executor.thread_count(),
-               {[&] {
-                  attend(together, {.query = query, .query_starts = starts, .cache = cached.views},
-                         {.output = output}, {.executor = &executor});
-                },
-                [&] {
-                  for (std::size_t n = 0; n < cached.views.size(); ++n) {
-                    const std::int64_t begin = starts[n], rows = starts[n + 1] - starts[n];
-                    attend(n == 0 ? first : step,
-                           {.query = query.view().slice(2, begin, rows), .cache = {&cached.views[n], 1}},
-                           {.output = output.view().slice(2, begin, rows)}, {.executor = &executor});
-                  }
-                }});
-  return {.name = "512 queries and 15 steps at 4096",
+  const Pair pair = in_turns(
+      o.repeat, executor.thread_count(),
+      [&] {
+        attend(together, {.query = query, .query_starts = starts, .cache = cached.views}, {.output = output},
+               {.executor = &executor});
+      },
+      [&] {
+        for (std::size_t n = 0; n < cached.views.size(); ++n) {
+          const std::int64_t begin = starts[n], rows = starts[n + 1] - starts[n];
+          attend(n == 0 ? first : step,
+                 {.query = query.view().slice(2, begin, rows), .cache = {&cached.views[n], 1}},
+                 {.output = output.view().slice(2, begin, rows)}, {.executor = &executor});
+        }
+      });
+  return {.name = mixed_name,
           .dtype = dtype,
           .threads = executor.thread_count(),
-          .tensors = times[1],
-          .pages_64 = times[0]};
+          .tensors = pair.second,
+          .pages_64 = pair.first,
+          .price = pair.ratio};
 }
 
 }  // namespace
 
 void measure_cached(const CachedBench& bench, const std::function<void(const CachedRow&)>& tell) {
   const auto executor = make_thread_pool(bench.threads);
+  const auto wanted = [&](const std::string& name) { return name.find(bench.only) != std::string::npos; };
   for (const DType dtype : {DType::f32, DType::bf16}) {
     for (const std::int64_t batch : bench.batches) {
       for (const std::int64_t keys : bench.lengths) {
+        const std::string name = fmt::format("decode, batch {}, {} keys", batch, keys);
         const std::int64_t bytes = 2 * 2 * batch * bench.kv_heads * keys * bench.head_dim *
                                    static_cast<std::int64_t>(size_of(dtype));
-        if (bytes > bench.most_megabytes * 1000000) continue;
-        tell(measure_stores(bench, fmt::format("decode, batch {}, {} keys", batch, keys), dtype,
-                            {.batch = batch, .keys = keys}, *executor));
+        if (bytes > bench.most_megabytes * 1000000 || !wanted(name)) continue;
+        tell(measure_stores(bench, name, dtype, {.batch = batch, .keys = keys}, *executor));
       }
     }
-    const std::int64_t keys = bench.lengths.front();
-    tell(measure_stores(bench,
-                        fmt::format("512 queries behind {} keys", keys - std::min<std::int64_t>(512, keys)),
-                        dtype, {.queries = std::min<std::int64_t>(512, keys), .keys = keys}, *executor));
-    tell(measure_mixed(bench, dtype, *executor));
+    const std::int64_t keys = bench.lengths.front(), queries = std::min<std::int64_t>(512, keys);
+    if (const std::string name = fmt::format("512 queries behind {} keys", keys - queries); wanted(name))
+      tell(measure_stores(bench, name, dtype, {.queries = queries, .keys = keys}, *executor));
+    if (wanted(mixed_name)) tell(measure_mixed(bench, dtype, *executor));
   }
 }
 
@@ -182,25 +227,15 @@ void measure_shared(const CachedBench& bench, const std::function<void(const Sha
                    value = operand(dtype, {1, kv_heads, piece, o.head_dim}, 3),
                    query = operand(dtype, {o.texts, o.heads, 1, o.head_dim}, 1);
       Cached apart(o, dtype, Paged{64}), together(o, dtype, Paged{64});
-      const auto add = [&](Cached& cached, Sequence& sequence, std::int64_t rows) {
-        for (std::int64_t n = 0; n < rows; n += piece) {
-          const std::int64_t count = std::min(piece, rows - n);
-          cached.cache.reserve(sequence, count);
-          cached.cache.append(0, sequence, key.view().slice(2, 0, count), value.view().slice(2, 0, count));
-          cached.cache.commit(sequence);
-        }
-      };
       Sequence prefix = together.cache.start();
-      add(together, prefix, o.prefix);
+      together.append_repeated(prefix, key, value, o.prefix);
       for (std::int64_t n = 0; n < o.texts; ++n) {
         Sequence own = apart.cache.start(), fork = together.cache.fork(prefix);
-        add(apart, own, o.prefix);
-        add(apart, own, 1);
-        add(together, fork, 1);
-        apart.views.push_back(apart.cache.view(0, own));
-        together.views.push_back(together.cache.view(0, fork));
-        apart.sequences.push_back(std::move(own));
-        together.sequences.push_back(std::move(fork));
+        apart.append_repeated(own, key, value, o.prefix);
+        apart.append_repeated(own, key, value, 1);
+        together.append_repeated(fork, key, value, 1);
+        apart.keep(std::move(own));
+        together.keep(std::move(fork));
       }
       const AttentionPlan plan = plan_of(o, dtype, o.texts, 1, o.prefix + 1);
       Tensor output(dtype, query.shape());
@@ -210,8 +245,13 @@ void measure_shared(const CachedBench& bench, const std::function<void(const Sha
                  {.executor = executor.get()});
         };
       };
-      const auto times = in_turns(o.repeat, executor->thread_count(), {step(apart), step(together)});
-      tell({.heads = o.heads, .kv_heads = kv_heads, .dtype = dtype, .apart = times[0], .together = times[1]});
+      const Pair pair = in_turns(o.repeat, executor->thread_count(), step(apart), step(together));
+      tell({.heads = o.heads,
+            .kv_heads = kv_heads,
+            .dtype = dtype,
+            .apart = pair.first,
+            .together = pair.second,
+            .gain = pair.ratio});
     }
   }
 }

@@ -14,13 +14,13 @@ namespace {
 std::string milliseconds(double seconds) {
   return seconds > 0.0 ? fmt::format("{:.3f}", 1e3 * seconds) : "";
 }
-std::string ratio(double a, double b) {
-  return a > 0.0 && b > 0.0 ? fmt::format("{:.2f}", a / b) : "";
+std::string ratio(double value) {
+  return value > 0.0 ? fmt::format("{:.2f}", value) : "";
 }
 
 void print_stores(const bench::CachedBench& bench) {
   fmt::print(
-      "Attention over a cache, {} heads ({} of keys) of {}, causal, {} threads. Times in ms.\n"
+      "Attention over a cache, {} heads ({} of keys) of {}, causal, {} threads. Medians, times in ms.\n"
       "price: contiguous store / tensors, what bits that depend on positions alone cost. speed: contiguous / "
       "pages.\n"
       "In the mixed row `tensors` is the sum of its entries run alone, and price is pages of 64 / that "
@@ -29,26 +29,24 @@ void print_stores(const bench::CachedBench& bench) {
   fmt::print("{:<34} {:>4} {:>9} {:>11} {:>6} {:>9} {:>6} {:>9} {:>6}\n", "", "", "tensors", "contiguous",
              "price", "pages 64", "speed", "pages 16", "speed");
   bench::measure_cached(bench, [](const bench::CachedRow& row) {
-    const bool mixed = row.contiguous == 0.0;
     fmt::print("{:<34} {:>4} {:>9} {:>11} {:>6} {:>9} {:>6} {:>9} {:>6}\n", row.name, to_string(row.dtype),
-               milliseconds(row.tensors), milliseconds(row.contiguous),
-               ratio(mixed ? row.pages_64 : row.contiguous, row.tensors), milliseconds(row.pages_64),
-               ratio(row.contiguous, row.pages_64), milliseconds(row.pages_16),
-               ratio(row.contiguous, row.pages_16));
+               milliseconds(row.tensors), milliseconds(row.contiguous), ratio(row.price),
+               milliseconds(row.pages_64), ratio(row.speed_64), milliseconds(row.pages_16),
+               ratio(row.speed_16));
     std::fflush(stdout);
   });
 }
 
 void print_shared(const bench::CachedBench& bench) {
   fmt::print(
-      "\nA step of {} texts with {} keys in common, {} threads. Times in ms; gain: with a copy of the keys "
+      "\nA step of {} texts with {} keys in common, {} threads. Medians, times in ms; gain: with a copy of "
+      "the keys "
       "each / "
       "forks.\n{:>12} {:>6} {:>12} {:>9} {:>6}\n",
       bench.texts, bench.prefix, bench.threads, "heads", "", "copies", "forks", "gain");
   bench::measure_shared(bench, [](const bench::SharedRow& row) {
     fmt::print("{:>12} {:>6} {:>12} {:>9} {:>6}\n", fmt::format("{}/{}", row.heads, row.kv_heads),
-               to_string(row.dtype), milliseconds(row.apart), milliseconds(row.together),
-               ratio(row.apart, row.together));
+               to_string(row.dtype), milliseconds(row.apart), milliseconds(row.together), ratio(row.gain));
     std::fflush(stdout);
   });
 }
@@ -94,7 +92,9 @@ void register_bench_cached(Command command_group) {
   command.add_option("--most-megabytes", o->most_megabytes, "rows that need more memory are left out")
       .check(in_range(1, 1 << 24));
   command.add_option("--kernel", o->kernel, "avx512, avx2, baseline or reference; default: the best");
-  command.add_option("--repeat", o->repeat, "runs, of which the best counts").check(in_range(1, 1000));
+  command.add_option("--only", o->only, "the rows over stores whose names contain this");
+  command.add_option("--repeat", o->repeat, "turns; times and ratios are medians over them")
+      .check(in_range(1, 1000));
   add_threads_option(command, o->threads);
   command.add_option("--texts", o->texts, "texts with a common prefix").check(in_range(2, 1024));
   command.add_option("--prefix", o->prefix, "keys that they have in common").check(in_range(1, 1 << 22));

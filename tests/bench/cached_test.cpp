@@ -37,5 +37,22 @@ TEST(CachedBench, LeavesOutRowsThatNeedMoreMemory) {
   EXPECT_EQ(rows, 6);  // of two lengths one, the piece and the mixed batch, in two types
 }
 
+TEST(CachedBench, MeasuresOnlyTheRowsThatAreAskedFor) {
+  std::vector<CachedRow> rows;
+  measure_cached({.heads = 1,
+                  .kv_heads = 1,
+                  .head_dim = 8,
+                  .lengths = {64},
+                  .batches = {1, 2},
+                  .repeat = 1,
+                  .only = "batch 2"},
+                 [&](const CachedRow& row) { rows.push_back(row); });
+  ASSERT_EQ(rows.size(), 2u);
+  EXPECT_EQ(rows[0].name, "decode, batch 2, 64 keys");
+  EXPECT_GT(rows[0].price, 0.0);
+  EXPECT_GT(rows[0].speed_64, 0.0);
+  EXPECT_GT(rows[0].speed_16, 0.0);
+}
+
 }  // namespace
 }  // namespace fovea::bench

@@ -1,5 +1,5 @@
-// The algorithm `split` for entries of a cache that have keys in common (Together). A unit is a chunk and a
-// head of keys, for all entries that share it.
+// The algorithm `split` for entries of a cache that have keys in common (Together). A unit is a chunk and
+// some heads of keys, for all entries that share it.
 #if defined(FOVEA_FLASH_SPLIT_TOGETHER_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef FOVEA_FLASH_SPLIT_TOGETHER_INL_H_
 #undef FOVEA_FLASH_SPLIT_TOGETHER_INL_H_
@@ -13,13 +13,10 @@ HWY_BEFORE_NAMESPACE();
 namespace fovea::kernels {
 namespace HWY_NAMESPACE {
 
-/// The rows that share what is read of a chunk. More of them would not fit the second-level cache beside it.
-constexpr int64_t kMostSharing = 64;
-
-/// The rows of the largest unit.
+/// The most rows of one head of keys of an entry.
 template <class T>
-HWY_INLINE int64_t MostSharing(const Together<T>& t) {
-  int64_t most = kMostSharing;
+HWY_INLINE int64_t LongestRows(const Together<T>& t) {
+  int64_t most = 0;
   for (int64_t n = 0; n < t.count; ++n) most = HWY_MAX(most, GroupRows(*t.problems[n]));
   return most;
 }
@@ -48,6 +45,7 @@ HWY_NOINLINE size_t SplitTogetherBytes(const Problem<T>& largest, int64_t count,
   return carve.Used();
 }
 
+/// One chunk and one head of keys of the entries that share it.
 template <class T, class S>
 HWY_NOINLINE void SplitSharedUnit(const Together<T>& t, const SharedChunk& shared, int64_t kv,
                                   const Partials<T>* partials, const SplitScratch<T>& scratch) {
@@ -86,12 +84,20 @@ HWY_NOINLINE void SplitTogether(const Together<T>& t, Executor& executor, std::b
   for (int64_t n = 0; n < t.count; ++n) partials[n] = TakePartials(*t.problems[n], carve);
   std::byte* scratch = memory + carve.Used();
   const Problem<T>& p = *t.problems[0];
-  const int64_t rows = MostSharing(t), key_len = LongestKeys(t);
+  const int64_t longest = LongestRows(t), rows = HWY_MAX(kMostSharing, longest), key_len = LongestKeys(t),
+                keys = FixedChunkKeys(p),
+                turns = HeadsInTurn(p, longest, t.chunk_count * p.kv_heads, executor.thread_count()),
+                groups = p.kv_heads / turns;
   TakeSplitScratch(p, rows, key_len, one);
-  executor.parallel_for(t.chunk_count * p.kv_heads, [&](int64_t unit, int worker) {
+  executor.parallel_for(t.chunk_count * groups, [&](int64_t unit, int worker) {
     Carve mine(scratch + static_cast<size_t>(worker) * one.Used());
-    SplitSharedUnit<T, S>(t, t.chunks[unit / p.kv_heads], unit % p.kv_heads, partials,
-                          TakeSplitScratch(p, rows, key_len, mine));
+    const SplitScratch<T> own = TakeSplitScratch(p, rows, key_len, mine);
+    const SharedChunk& shared = t.chunks[unit / groups];
+    const int64_t kv = unit % groups * turns, n = shared.first;
+    if (shared.count == 1)
+      return SplitUnit<T, S>(*t.problems[n], t.outputs[n], {}, {}, shared.chunk, keys, 0, kv, turns,
+                             partials[n], own);
+    for (int64_t i = 0; i < turns; ++i) SplitSharedUnit<T, S>(t, shared, kv + i, partials, own);
   });
   executor.parallel_for(t.count * p.query_heads, [&](int64_t unit, int) {
     const int64_t n = unit / p.query_heads, h = unit % p.query_heads;
