@@ -6,8 +6,8 @@
 namespace fovea::cache {
 namespace {
 
-// 64 pages a node: the first append after a fork copies at most so many references to pages.
-using Pages = SharedVector<Ref<Block>, 64>;
+// The first append after a fork copies at most so many references to pages.
+using Pages = SharedVector<Ref<Block>, 32>;
 
 class PagedRows final : public Rows {
  public:

@@ -43,7 +43,7 @@ struct Sequence::State {
   std::vector<std::unique_ptr<cache::Rows>> groups;
   std::vector<std::int64_t> pending;  // by layer
   std::int64_t length = 0, reserved = 0;
-  cache::SharedVector<std::int32_t, 4096> ids;
+  cache::SharedVector<std::int32_t, 1024> ids;
   std::uint64_t root = 0;  // of the chain of known pages
 
   void drop_pending() noexcept {
