@@ -7,6 +7,9 @@ MODEL is a folder that `fovea train --model transformer --tokenizer whitespace` 
 words. The script first compares the translations line by line. Then it measures both in turns, and prints sentences a second
 of the best turn: what loading takes is left out on both sides. CTranslate2 runs as it is fastest: batches of the same size
 side by side on one thread each.
+
+A model with random weights ends few of its translations. Measure it with --words N: of each line that has N words the first
+N are translated, and every translation ends after N + 10 words at the latest, in both programs.
 """
 
 from __future__ import annotations
@@ -100,10 +103,12 @@ def convert(folder: pathlib.Path, output: pathlib.Path) -> None:
 
 class Fovea:
     def __init__(
-        self, command: str, folder: pathlib.Path, kind: str, source: pathlib.Path, threads: int, beam: int, batch: int
+        self, command: str, folder: pathlib.Path, kind: str, source: pathlib.Path, threads: int, beam: int, batch: int, longest: int
     ) -> None:
         self.name = f"Fovea {kind}"
         self.command = [command, "translate", "--model", str(folder), "--input", str(source), "--stats"]
+        if longest:
+            self.command += ["--max-length-factor", "1"]
         self.command += ["--weights", kind]
         self.command += ["--cpu-threads", str(threads), "--beam-size", str(beam), "--mini-batch", str(batch)]
 
@@ -116,8 +121,10 @@ class Fovea:
 
 
 class CTranslate2:
-    def __init__(self, folder: pathlib.Path, kind: str, lines: list[list[str]], threads: int, beam: int, batch: int) -> None:
-        self.name, self.lines, self.beam, self.batch = f"CTranslate2 {kind}", lines, beam, batch
+    def __init__(
+        self, folder: pathlib.Path, kind: str, lines: list[list[str]], threads: int, beam: int, batch: int, longest: int
+    ) -> None:
+        self.name, self.lines, self.beam, self.batch, self.longest = f"CTranslate2 {kind}", lines, beam, batch, longest + 10 if longest else 512
         self.model = ctranslate2.Translator(
             str(folder), device="cpu", compute_type=kind, inter_threads=threads, intra_threads=1
         )
@@ -125,7 +132,7 @@ class CTranslate2:
     def run(self) -> tuple[float, list[str]]:
         begin = time.perf_counter()
         results = self.model.translate_batch(
-            self.lines, beam_size=self.beam, max_batch_size=self.batch, length_penalty=1.0, max_decoding_length=512
+            self.lines, beam_size=self.beam, max_batch_size=self.batch, length_penalty=1.0, max_decoding_length=self.longest
         )
         return time.perf_counter() - begin, [" ".join(result.hypotheses[0]).replace("@@ ", "") for result in results]
 
@@ -144,18 +151,22 @@ def main() -> None:
     parser.add_argument("--mini-batch", type=int, default=32, help="sentences of a batch, of both programs")
     parser.add_argument("--compute-types", default="float32,int8", help="of CTranslate2, the first is compared line by line")
     parser.add_argument("--repeat", type=int, default=5, help="turns, of which the best counts")
+    parser.add_argument("--words", type=int, default=0, help="of each line, and of each translation at most; 0: all")
     o = parser.parse_args()
 
     lines = [line.split() for line in o.source.read_text().splitlines()]
+    if o.words:
+        lines = [line[: o.words] for line in lines if len(line) >= o.words]
     print(f"{len(lines)} sentences, ctranslate2 {ctranslate2.__version__}; sentences a second, best of {o.repeat} turns")
     with tempfile.TemporaryDirectory() as folder:
-        converted = pathlib.Path(folder) / "model"
+        converted, source = pathlib.Path(folder) / "model", pathlib.Path(folder) / "source"
         convert(o.model, converted)
+        source.write_text("".join(" ".join(line) + "\n" for line in lines))
         for beam in o.beam_size:
             for threads in o.threads:
                 kinds = o.compute_types.split(",")
-                programs = [Fovea(o.fovea, o.model, kind, o.source, threads, beam, o.mini_batch) for kind in ("f32", "int8")]
-                programs += [CTranslate2(converted, kind, lines, threads, beam, o.mini_batch) for kind in kinds]
+                programs = [Fovea(o.fovea, o.model, kind, source, threads, beam, o.mini_batch, o.words) for kind in ("f32", "int8")]
+                programs += [CTranslate2(converted, kind, lines, threads, beam, o.mini_batch, o.words) for kind in kinds]
                 written = [program.run()[1] for program in programs]
                 same = [sum(a == b for a, b in zip(written[0], other)) for other in written[1:]]
                 best = [math.inf] * len(programs)

@@ -74,8 +74,8 @@ class Batcher {
   /// never was.
   bool cancel(std::uint64_t request);
 
-  /// Reads one batch. Returns whether requests are left. If the model throws (bad_alloc, Cancelled), no
-  /// request has moved, and `step` may be called again.
+  /// Reads one batch. Returns whether requests are left. If the model throws (bad_alloc, Cancelled), the
+  /// requests that it threw for have not moved, and `step` may be called again.
   bool step();
   /// Steps until no request is left.
   void run();
