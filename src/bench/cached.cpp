@@ -6,6 +6,8 @@
 #include <array>
 #include <memory>
 #include <optional>
+#include <string_view>
+#include <utility>
 
 #include "bench/timing.h"
 #include "fovea/cache/kv_cache.h"
@@ -29,33 +31,30 @@ struct Cached {
       : cache({.layers = {
                    {.num_kv_heads = o.kv_heads, .head_dim = o.head_dim, .dtype = dtype, .store = store}}}) {}
 
-  // The rows of batch entry `entry` of key and value.
-  void add(const Tensor& key, const Tensor& value, std::int64_t entry, std::int64_t rows) {
-    Sequence sequence = cache.start();
-    // In pieces, as prompts are read: pages are then not all neighbours in memory.
-    constexpr std::int64_t piece = 512;
-    for (std::int64_t n = 0; n < rows; n += piece) {
-      const std::int64_t count = std::min(piece, rows - n);
-      cache.reserve(sequence, count);
-      cache.append(0, sequence, key.view().slice(0, entry, 1).slice(2, n, count),
-                   value.view().slice(0, entry, 1).slice(2, n, count));
-      cache.commit(sequence);
-    }
-    keep(std::move(sequence));
+  // Appends the first `count` rows of key and value.
+  void append(Sequence& sequence, const ConstTensorView& key, const ConstTensorView& value,
+              std::int64_t count) {
+    cache.reserve(sequence, count);
+    cache.append(0, sequence, key.slice(2, 0, count), value.slice(2, 0, count));
+    cache.commit(sequence);
   }
-  // The same rows again and again, the first of them at last.
-  void repeat(const Tensor& key, const Tensor& value, std::int64_t rows) {
-    Sequence sequence = cache.start();
-    append_repeated(sequence, key, value, rows);
-    keep(std::move(sequence));
-  }
-  void append_repeated(Sequence& sequence, const Tensor& key, const Tensor& value, std::int64_t rows) {
+  // `rows` rows, which are those of key and value again and again.
+  void append_again(Sequence& sequence, const Tensor& key, const Tensor& value, std::int64_t rows) {
     for (std::int64_t n = 0, count = 0; n < rows; n += count) {
       count = std::min(key.shape()[2], rows - n);
-      cache.reserve(sequence, count);
-      cache.append(0, sequence, key.view().slice(2, 0, count), value.view().slice(2, 0, count));
-      cache.commit(sequence);
+      append(sequence, key.view(), value.view(), count);
     }
+  }
+  // Several sequences of `rows` rows. They grow a page at a time and in turns, as texts do that are written
+  // together. So the pages of one sequence are not neighbours in memory.
+  void grow(const Tensor& key, const Tensor& value, std::int64_t count, std::int64_t rows) {
+    std::vector<Sequence> all;
+    for (std::int64_t n = 0; n < count; ++n) all.push_back(cache.start());
+    constexpr std::int64_t page = 64;
+    for (std::int64_t n = 0; n < rows; n += page) {
+      for (Sequence& sequence : all) append(sequence, key.view(), value.view(), std::min(page, rows - n));
+    }
+    for (Sequence& sequence : all) keep(std::move(sequence));
   }
   void keep(Sequence sequence) {
     views.push_back(cache.view(0, sequence));
@@ -119,10 +118,10 @@ CachedRow measure_stores(const CachedBench& o, const std::string& name, DType dt
   // Two copies of the keys at a time: all of them together may be more than the machine holds. Values do not
   // change the time, so the stores hold the same rows again and again.
   Cached contiguous(o, dtype, Contiguous{.capacity = s.keys});
-  const std::int64_t piece = std::min<std::int64_t>(512, s.keys);
-  const Tensor some_keys = operand(dtype, {1, o.kv_heads, piece, o.head_dim}, 2),
-               some_values = operand(dtype, {1, o.kv_heads, piece, o.head_dim}, 3);
-  for (std::int64_t b = 0; b < s.batch; ++b) contiguous.repeat(some_keys, some_values, s.keys);
+  const std::int64_t page = std::min<std::int64_t>(64, s.keys);
+  const Tensor some_keys = operand(dtype, {1, o.kv_heads, page, o.head_dim}, 2),
+               some_values = operand(dtype, {1, o.kv_heads, page, o.head_dim}, 3);
+  contiguous.grow(some_keys, some_values, s.batch, s.keys);
   {
     const Tensor key = operand(dtype, {s.batch, o.kv_heads, s.keys, o.head_dim}, 2),
                  value = operand(dtype, {s.batch, o.kv_heads, s.keys, o.head_dim}, 3);
@@ -138,7 +137,7 @@ CachedRow measure_stores(const CachedBench& o, const std::string& name, DType dt
   }
   const auto beside = [&](const Paged& store, double& seconds, double& speed) {
     Cached pages(o, dtype, store);
-    for (std::int64_t b = 0; b < s.batch; ++b) pages.repeat(some_keys, some_values, s.keys);
+    pages.grow(some_keys, some_values, s.batch, s.keys);
     const Pair pair = in_turns(o.repeat, executor.thread_count(), over(contiguous), over(pages));
     row.contiguous = pair.first;
     seconds = pair.second;
@@ -149,20 +148,20 @@ CachedRow measure_stores(const CachedBench& o, const std::string& name, DType dt
   return row;
 }
 
-const std::string mixed_name = "512 queries and 15 steps at 4096";
+constexpr std::string_view mixed_name = "512 queries and 15 steps at 4096";
 
 CachedRow measure_mixed(const CachedBench& o, DType dtype, Executor& executor) {
   constexpr std::int64_t prompt = 512, steps = 15, keys = 4096;
-  const Tensor key = operand(dtype, {1, o.kv_heads, keys, o.head_dim}, 2),
-               value = operand(dtype, {1, o.kv_heads, keys, o.head_dim}, 3),
+  const Tensor key = operand(dtype, {1, o.kv_heads, 64, o.head_dim}, 2),
+               value = operand(dtype, {1, o.kv_heads, 64, o.head_dim}, 3),
                query = operand(dtype, {1, o.heads, prompt + steps, o.head_dim}, 1);
   Cached cached(o, dtype, Paged{64});
   std::vector<std::int64_t> starts{0, prompt};
-  cached.add(key, value, 0, prompt);
-  for (std::int64_t n = 0; n < steps; ++n) {
-    cached.add(key, value, 0, keys);
-    starts.push_back(starts.back() + 1);
-  }
+  Sequence first_text = cached.cache.start();
+  cached.append_again(first_text, key, value, prompt);
+  cached.keep(std::move(first_text));
+  cached.grow(key, value, steps, keys);
+  for (std::int64_t n = 0; n < steps; ++n) starts.push_back(starts.back() + 1);
   Tensor output(dtype, query.shape());
   const AttentionPlan together = plan_of(o, dtype, 1 + steps, prompt, keys),
                       first = plan_of(o, dtype, 1, prompt, prompt), step = plan_of(o, dtype, 1, 1, keys);
@@ -180,7 +179,7 @@ CachedRow measure_mixed(const CachedBench& o, DType dtype, Executor& executor) {
                  {.output = output.view().slice(2, begin, rows)}, {.executor = &executor});
         }
       });
-  return {.name = mixed_name,
+  return {.name = std::string(mixed_name),
           .dtype = dtype,
           .threads = executor.thread_count(),
           .tensors = pair.second,
@@ -192,7 +191,7 @@ CachedRow measure_mixed(const CachedBench& o, DType dtype, Executor& executor) {
 
 void measure_cached(const CachedBench& bench, const std::function<void(const CachedRow&)>& tell) {
   const auto executor = make_thread_pool(bench.threads);
-  const auto wanted = [&](const std::string& name) { return name.find(bench.only) != std::string::npos; };
+  const auto wanted = [&](std::string_view name) { return name.find(bench.only) != name.npos; };
   for (const DType dtype : {DType::f32, DType::bf16}) {
     for (const std::int64_t batch : bench.batches) {
       for (const std::int64_t keys : bench.lengths) {
@@ -228,12 +227,12 @@ void measure_shared(const CachedBench& bench, const std::function<void(const Sha
                    query = operand(dtype, {o.texts, o.heads, 1, o.head_dim}, 1);
       Cached apart(o, dtype, Paged{64}), together(o, dtype, Paged{64});
       Sequence prefix = together.cache.start();
-      together.append_repeated(prefix, key, value, o.prefix);
+      together.append_again(prefix, key, value, o.prefix);
       for (std::int64_t n = 0; n < o.texts; ++n) {
         Sequence own = apart.cache.start(), fork = together.cache.fork(prefix);
-        apart.append_repeated(own, key, value, o.prefix);
-        apart.append_repeated(own, key, value, 1);
-        together.append_repeated(fork, key, value, 1);
+        apart.append_again(own, key, value, o.prefix);
+        apart.append_again(own, key, value, 1);
+        together.append_again(fork, key, value, 1);
         apart.keep(std::move(own));
         together.keep(std::move(fork));
       }

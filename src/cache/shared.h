@@ -108,22 +108,31 @@ class SharedVector {
   }
   /// For writing: nothing else shares the element's leaf afterwards. Throws bad_alloc.
   T& own(std::int64_t index) { return leaf_of(index).items[at(index % leaf_size)]; }
-  /// Drops the elements from `size` on. If it throws (bad_alloc), nothing has changed.
+  /// Drops the elements from `size` on. If it throws (bad_alloc), nothing has changed. It does not throw
+  /// where all elements that go were pushed since the last copy.
   void shrink(std::int64_t size) {
     if (size >= size_) return;
     if (size == 0) {
       *this = {};
       return;
     }
-    leaf_of(size - 1);  // copies what is shared before anything is dropped
-    Node* node = root_.get();
-    for (std::int64_t span = span_; span > leaf_size;) {
+    // Copies what is shared on the way to the cut before anything is dropped.
+    Ref<Node>* shared = &root_;
+    std::int64_t span = span_;
+    for (Node* node = &writable(*shared); span > leaf_size; node = &writable(*shared)) {
       span /= branches;
-      const std::int64_t last = (size - 1) / span % branches;
-      while (std::ssize(node->children) > last + 1) node->children.pop_back();
-      node = node->children.back().get();
+      if (size % span == 0) break;
+      shared = &node->children[at(size / span % branches)];
     }
-    while (std::ssize(node->items) > (size - 1) % leaf_size + 1) node->items.pop_back();
+    Node* node = root_.get();
+    for (span = span_; span > leaf_size; node = node->children.back().get()) {
+      span /= branches;
+      while (std::ssize(node->children) > (size - 1) / span % branches + 1) node->children.pop_back();
+      if (size % span == 0) break;
+    }
+    if (size % leaf_size != 0 || span_ == leaf_size) {
+      while (std::ssize(node->items) > (size - 1) % leaf_size + 1) node->items.pop_back();
+    }
     size_ = size;
   }
 

@@ -6,6 +6,7 @@
 #include "bench/cached.h"
 #include "cli/bench.h"
 #include "cli/commands.h"
+#include "fovea/core/error.h"
 #include "fovea/core/executor.h"
 
 namespace fovea::cli {
@@ -28,21 +29,24 @@ void print_stores(const bench::CachedBench& bench) {
       bench.heads, bench.kv_heads, bench.head_dim, bench.threads);
   fmt::print("{:<34} {:>4} {:>9} {:>11} {:>6} {:>9} {:>6} {:>9} {:>6}\n", "", "", "tensors", "contiguous",
              "price", "pages 64", "speed", "pages 16", "speed");
-  bench::measure_cached(bench, [](const bench::CachedRow& row) {
+  bool any = false;
+  bench::measure_cached(bench, [&any](const bench::CachedRow& row) {
+    any = true;
     fmt::print("{:<34} {:>4} {:>9} {:>11} {:>6} {:>9} {:>6} {:>9} {:>6}\n", row.name, to_string(row.dtype),
                milliseconds(row.tensors), milliseconds(row.contiguous), ratio(row.price),
                milliseconds(row.pages_64), ratio(row.speed_64), milliseconds(row.pages_16),
                ratio(row.speed_16));
     std::fflush(stdout);
   });
+  if (!any && !bench.only.empty())
+    throw InvalidArgument("fovea bench cache", "--only", "part of a row's name, such as batch 16",
+                          bench.only);
 }
 
 void print_shared(const bench::CachedBench& bench) {
   fmt::print(
-      "\nA step of {} texts with {} keys in common, {} threads. Medians, times in ms; gain: with a copy of "
-      "the keys "
-      "each / "
-      "forks.\n{:>12} {:>6} {:>12} {:>9} {:>6}\n",
+      "\nA step of {} texts with {} keys in common, {} threads. Medians, times in ms; "
+      "gain: with a copy of the keys each / forks.\n{:>12} {:>6} {:>12} {:>9} {:>6}\n",
       bench.texts, bench.prefix, bench.threads, "heads", "", "copies", "forks", "gain");
   bench::measure_shared(bench, [](const bench::SharedRow& row) {
     fmt::print("{:>12} {:>6} {:>12} {:>9} {:>6}\n", fmt::format("{}/{}", row.heads, row.kv_heads),

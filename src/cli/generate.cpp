@@ -168,6 +168,9 @@ void write_one(const GenerateOptions& o, models::LanguageModel& model, const Cod
     sample.first = state.written;
     sample.length =
         length_behind(model, std::ssize(before), {sample.length, o.length_by_user, o.whole_length});
+    // The last token is written and not read. A text is refused before it begins, as those of --input are.
+    const std::int64_t bytes = cache.bytes_for(std::ssize(before) + sample.length - 1);
+    if (bytes > o.limit_mb << 20) throw CacheFull(bytes, 0, o.limit_mb << 20);
     const models::Generated written = models::generate_until(
         model, cache, state.sequence, state.unread, sample, [&](std::span<const std::int32_t> ids) {
           printer.add(stream.add(ids.back()));

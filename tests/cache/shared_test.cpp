@@ -80,5 +80,21 @@ TEST(SharedVector, SharesWhatWasNotWritten) {
   EXPECT_TRUE(second.is_own(0));
 }
 
+// KvCache::commit takes back what it appended when memory runs out, and must not need memory for that.
+TEST(SharedVector, CopiesNoLeafThatACutLeavesWhole) {
+  for (const int size : {3, 96, 999, 3072}) {
+    Vector first;
+    for (int n = 0; n < size; ++n) first.push_back(n);
+    Vector second = first;
+    for (int n = 0; n < 100; ++n) second.push_back(-n);
+    second.shrink(size);
+    EXPECT_EQ(second.size(), size);
+    EXPECT_EQ(&first[size - 1], &second[size - 1]) << size;
+    second.push_back(7);
+    EXPECT_EQ(second[size], 7);
+    EXPECT_EQ(second[size - 1], size - 1);
+  }
+}
+
 }  // namespace
 }  // namespace fovea::cache

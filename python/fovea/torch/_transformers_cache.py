@@ -80,8 +80,12 @@ class TransformersCache(Cache):  # type: ignore[misc, unused-ignore]
         if layer in self._written:
             self._refuse_halves()
         if not self._written:
-            for sequence in self.sequences:
-                cache.reserve(sequence, int(key.shape[2]))
+            try:
+                for sequence in self.sequences:
+                    cache.reserve(sequence, int(key.shape[2]))
+            except Exception:
+                self.rollback()
+                raise
         cache.append(layer, self.sequences, key, value)
         self._written.add(layer)
         held = HeldRows(cache[layer], self.sequences)
@@ -116,11 +120,11 @@ class TransformersCache(Cache):  # type: ignore[misc, unused-ignore]
         raise InvalidArgument("TransformersCache", "update", expected, f"those of {len(self._written)} layers")
 
     def rollback(self) -> None:
-        """Drops the rows of a forward pass that was interrupted."""
+        """Drops the rows of a forward pass that was interrupted, and gives back their memory."""
         self._written.clear()
         if self.cache is not None:
             for sequence in self.sequences:
-                self.cache.rollback(sequence)
+                self.cache.reserve(sequence, 0)
 
     def length(self, layer: int) -> int:
         if self.cache is None or not self.sequences:
@@ -135,19 +139,27 @@ class TransformersCache(Cache):  # type: ignore[misc, unused-ignore]
         self.sequences = []
 
     def crop(self, tokens_to_remove: int) -> None:
-        """Removes -tokens_to_remove rows. A positive number is the length that stays, as in transformers 4."""
+        """Removes -tokens_to_remove rows. A positive number is the length that stays, as in transformers 4; there
+        must be as many rows."""
         self._settled("crop")
         if self.cache is None or not self.sequences:
             return
         length = self.length(0)
-        to = length + tokens_to_remove if tokens_to_remove <= 0 else min(tokens_to_remove, length)
+        if tokens_to_remove > length:
+            expected = f"a length of at most the {length} rows, or the number of rows to remove below 0"
+            raise InvalidArgument("TransformersCache", "crop.tokens_to_remove", expected, str(tokens_to_remove))
+        to = length + tokens_to_remove if tokens_to_remove <= 0 else tokens_to_remove
         for sequence in self.sequences:
             self.cache.truncate(sequence, max(to, 0))
 
     def reorder_cache(self, beam_idx: Tensor) -> None:
         self._settled("reorder_cache")
         if self.cache is not None and self.sequences:
-            self._select([int(n) for n in beam_idx.tolist()], "reorder_cache.beam_idx")
+            indices = [int(n) for n in beam_idx.tolist()]
+            if min(indices, default=0) < 0:  # batch_select_indices counts from the end, as tensors do
+                expected = f"indices of the {len(self.sequences)} entries"
+                raise InvalidArgument("TransformersCache", "reorder_cache.beam_idx", expected, str(min(indices)))
+            self._select(indices, "reorder_cache.beam_idx")
 
     def batch_repeat_interleave(self, repeats: int) -> None:
         self._settled("batch_repeat_interleave")
