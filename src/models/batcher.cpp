@@ -248,23 +248,18 @@ void Batcher::Impl::tell(const Reading& reading) {
 // that were split. All weights are then read by every thread, which only caches make cheap. A text has the
 // same bits in any share.
 std::vector<Batcher::Impl::Share> Batcher::Impl::share_out(std::span<Reading> readings) {
-  const auto rows_of = [](std::span<const Reading> some) {
-    std::int64_t rows = 0;
-    for (const Reading& reading : some) rows += reading.rows;
-    return rows;
-  };
   constexpr std::int64_t most_parameters = 4'000'000, least_rows = 2;
-  const std::int64_t all = rows_of(readings);
-  std::int64_t count = 1;
+  std::int64_t all = 0, count = 1, rows = 0;
+  for (const Reading& reading : readings) all += reading.rows;
   if (model.parameters().count() <= most_parameters)
     count = std::clamp<std::int64_t>(all / least_rows, 1, default_executor().thread_count());
   std::vector<Share> shares;
   std::size_t begin = 0;
-  for (std::size_t end = 1; end <= readings.size(); ++end) {
-    if (end < readings.size() && rows_of(readings.first(end)) * count < all * (std::ssize(shares) + 1))
-      continue;
-    shares.push_back({.readings = readings.subspan(begin, end - begin)});
-    begin = end;
+  for (std::size_t n = 0; n < readings.size(); ++n) {
+    rows += readings[n].rows;
+    if (n + 1 < readings.size() && rows * count < all * (std::ssize(shares) + 1)) continue;
+    shares.push_back({.readings = readings.subspan(begin, n + 1 - begin)});
+    begin = n + 1;
   }
   return shares;
 }

@@ -253,6 +253,12 @@ def test_what_does_not_fit_is_refused():
     assert cache.get_seq_length() == 3
     with pytest.raises(fovea.InvalidArgument, match="indices of the 1 entries"):
         cache.batch_select_indices([1])
+    with pytest.raises(fovea.InvalidArgument, match="reorder_cache.beam_idx.*indices of the 1 entries.*-1"):
+        cache.reorder_cache(torch.tensor([-1]))
+    with pytest.raises(fovea.InvalidArgument, match="at most the 3 rows"):
+        cache.crop(10000)
+    cache.crop(3)
+    assert cache.get_seq_length() == 3
     with pytest.raises(fovea.InvalidArgument, match="which keep all rows"):
         fovea.torch.TransformersCache(config, store=fovea.Ring(8))
     with pytest.raises(fovea.InvalidArgument, match="2 layers"):
@@ -261,6 +267,20 @@ def test_what_does_not_fit_is_refused():
         fovea.attention(
             torch.randn(1, 4, 1, 8, requires_grad=True), cache=cache.cache[0], sequences=cache.sequences
         )
+
+
+def test_an_entry_that_does_not_fit_gives_back_what_the_others_reserved():
+    config = model_of().config
+    x = torch.randn(2, 2, 300, 8)
+    one = fovea.torch.TransformersCache(config)
+    one.update(x[:1], x[:1], 0)
+    cache = fovea.torch.TransformersCache(config, limit_bytes=one.cache.bytes().used)
+    with pytest.raises(fovea.CacheFull):
+        cache.update(x, x, 0)
+    assert cache.cache.bytes().used == 0
+    cache.reset()
+    cache.update(x[:1], x[:1], 0), cache.update(x[:1], x[:1], 1)
+    assert cache.get_seq_length() == 300
 
 
 def test_a_cache_of_tensors():
