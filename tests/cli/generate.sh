@@ -74,6 +74,12 @@ for wrong in '' 'a' '5 -6' '5.0' '99999999999' '4000'; do
 done
 refused 'nothing beside --prompt-ids' --prompt-ids '5' --prompt 'a' --length 3
 refused 'nothing beside --input' --input prompts.jsonl --json
+# A text that does not fit is refused before it begins.
+cp -r model long
+sed -i 's/: 400\b/: 1000000/' long/config.json
+"$fovea" generate --model long --cpu-threads 1 --prompt a --length 100000 --limit-mb 1 >out 2>errors && fail "took 100,000 tokens"
+grep -q 'more bytes are needed' errors || fail "expected a limit of bytes, got '$(cat errors)'"
+[[ ! -s out ]] || fail "wrote before it refused"
 for option in '--system s' --stats --show-prompt '--template t' '--tools t' "--template-variables {}" '--messages m' --chat; do
   # shellcheck disable=SC2086
   refused "${option%% *}" --prompt-ids '5 6 7' $option
