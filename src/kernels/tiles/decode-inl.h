@@ -57,12 +57,14 @@ HWY_INLINE PairSums FoldExchanged(PairSums a, PairSums b, PairSums c, PairSums d
   return {_mm512_add_ps(even, _mm512_shuffle_f32x4(odd, odd, _MM_PERM_CBAD))};
 }
 
-/// How many keys lie between those that are multiplied and those that are fetched: a piece, whose turn comes
-/// after the values and after the other heads (HeadsInTurn). With 32 keys of 128, pages of 64 that come from
-/// memory reached 0.95 of the speed of a contiguous store, and with 128 they reach 1.00. Wider keys than 256
-/// are fewer, so that four heads leave half of a second-level cache of 512 KiB to the values.
+/// How many keys lie between those that are multiplied and those that are fetched. In pages it is a piece,
+/// whose turn comes after the values and after the other heads (HeadsInTurn). With 32 keys of 128, pages of
+/// 64 that come from memory reached 0.95 of the speed of a contiguous store, and with 128 they reach 1.00.
+/// Wider keys than 256 are fewer, so that four heads leave half of a second-level cache of 512 KiB to the
+/// values.
 template <class S>
-HWY_INLINE int64_t KeysAhead(int64_t dim) {
+HWY_INLINE int64_t KeysAhead(const StoredRows<S>& first, int64_t dim) {
+  if (first.behind.run == first.behind.end) return RowsAhead<S>(dim);
   return HWY_MIN(tile_keys, 65536 / HWY_MAX(dim * static_cast<int64_t>(sizeof(S)), 1));
 }
 
@@ -76,7 +78,7 @@ HWY_NOINLINE void KeptScores(const float* queries, int64_t padded, const StoredR
   constexpr int kKeys = kSums / kRows, kTwos = kKeys / 2;
   constexpr int kLines = kVectors * kPairLanes * static_cast<int>(sizeof(S)) / 64;
   const hn::ScalableTag<float> d;
-  RowsToFetch<S> ahead(first, KeysAhead<S>(kVectors * kPairLanes), fetch);
+  RowsToFetch<S> ahead(first, KeysAhead(first, kVectors * kPairLanes), fetch);
   Pairs query[kRows][kVectors];
   KeepQueries(queries, padded, query);
   for (int64_t j = 0; j < count; j += kKeys) {
@@ -137,7 +139,7 @@ HWY_INLINE void ScoresInOrder(const float* queries, int64_t padded, const Stored
   const hn::ScalableTag<float> d;
   constexpr int kKeys = kSums / kRows;
   const PairTag pairs;
-  RowsToFetch<S> ahead(first, KeysAhead<S>(dim), fetch);
+  RowsToFetch<S> ahead(first, KeysAhead(first, dim), fetch);
   for (int64_t j = 0; j < count; j += kKeys) {
     PairSums sums[kSums];
     FOVEA_UNROLL for (int i = 0; i < kSums; ++i) sums[i] = hn::Zero(d);
