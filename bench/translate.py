@@ -101,14 +101,17 @@ def convert(folder: pathlib.Path, output: pathlib.Path) -> None:
     spec.save(str(output))
 
 
+EXTRA = 10  # words that Fovea allows behind a factor of the source's length (DecodeOptions::length_extra)
+
+
 class Fovea:
     def __init__(
-        self, command: str, folder: pathlib.Path, kind: str, source: pathlib.Path, threads: int, beam: int, batch: int, longest: int
+        self, command: str, folder: pathlib.Path, kind: str, source: pathlib.Path, threads: int, beam: int, batch: int, cut: bool
     ) -> None:
         self.name = f"Fovea {kind}"
         self.command = [command, "translate", "--model", str(folder), "--input", str(source), "--stats"]
-        if longest:
-            self.command += ["--max-length-factor", "1"]
+        if cut:
+            self.command += ["--max-length-factor", "1"]  # as many words as the source has, and EXTRA
         self.command += ["--weights", kind]
         self.command += ["--cpu-threads", str(threads), "--beam-size", str(beam), "--mini-batch", str(batch)]
 
@@ -124,7 +127,7 @@ class CTranslate2:
     def __init__(
         self, folder: pathlib.Path, kind: str, lines: list[list[str]], threads: int, beam: int, batch: int, longest: int
     ) -> None:
-        self.name, self.lines, self.beam, self.batch, self.longest = f"CTranslate2 {kind}", lines, beam, batch, longest + 10 if longest else 512
+        self.name, self.lines, self.beam, self.batch, self.longest = f"CTranslate2 {kind}", lines, beam, batch, longest
         self.model = ctranslate2.Translator(
             str(folder), device="cpu", compute_type=kind, inter_threads=threads, intra_threads=1
         )
@@ -151,7 +154,7 @@ def main() -> None:
     parser.add_argument("--mini-batch", type=int, default=32, help="sentences of a batch, of both programs")
     parser.add_argument("--compute-types", default="float32,int8", help="of CTranslate2, the first is compared line by line")
     parser.add_argument("--repeat", type=int, default=5, help="turns, of which the best counts")
-    parser.add_argument("--words", type=int, default=0, help="of each line, and of each translation at most; 0: all")
+    parser.add_argument("--words", type=int, default=0, help="of each line; its translation has at most 10 more; 0: all")
     o = parser.parse_args()
 
     lines = [line.split() for line in o.source.read_text().splitlines()]
@@ -164,9 +167,9 @@ def main() -> None:
         source.write_text("".join(" ".join(line) + "\n" for line in lines))
         for beam in o.beam_size:
             for threads in o.threads:
-                kinds = o.compute_types.split(",")
-                programs = [Fovea(o.fovea, o.model, kind, source, threads, beam, o.mini_batch, o.words) for kind in ("f32", "int8")]
-                programs += [CTranslate2(converted, kind, lines, threads, beam, o.mini_batch, o.words) for kind in kinds]
+                kinds, longest = o.compute_types.split(","), o.words + EXTRA if o.words else 512
+                programs = [Fovea(o.fovea, o.model, kind, source, threads, beam, o.mini_batch, o.words > 0) for kind in ("f32", "int8")]
+                programs += [CTranslate2(converted, kind, lines, threads, beam, o.mini_batch, longest) for kind in kinds]
                 written = [program.run()[1] for program in programs]
                 same = [sum(a == b for a, b in zip(written[0], other)) for other in written[1:]]
                 best = [math.inf] * len(programs)

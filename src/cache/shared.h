@@ -117,22 +117,17 @@ class SharedVector {
       return;
     }
     // Copies what is shared on the way to the cut before anything is dropped.
-    Ref<Node>* shared = &root_;
-    std::int64_t span = span_;
-    for (Node* node = &writable(*shared); span > leaf_size; node = &writable(*shared)) {
-      span /= branches;
-      if (size % span == 0) break;
-      shared = &node->children[at(size / span % branches)];
-    }
-    Node* node = root_.get();
-    for (span = span_; span > leaf_size; node = node->children.back().get()) {
-      span /= branches;
+    Node* node = &writable(root_);
+    for (std::int64_t span = span_ / branches; span >= leaf_size && size % span != 0; span /= branches)
+      node = &writable(node->children[at(size / span % branches)]);
+    node = root_.get();
+    for (std::int64_t span = span_ / branches; span >= leaf_size; span /= branches) {
       while (std::ssize(node->children) > (size - 1) / span % branches + 1) node->children.pop_back();
       if (size % span == 0) break;
+      node = node->children.back().get();
     }
-    if (size % leaf_size != 0 || span_ == leaf_size) {
-      while (std::ssize(node->items) > (size - 1) % leaf_size + 1) node->items.pop_back();
-    }
+    // Where a leaf ends at the cut, this is no leaf, and has no items.
+    while (std::ssize(node->items) > size % leaf_size) node->items.pop_back();
     size_ = size;
   }
 

@@ -320,7 +320,7 @@ constexpr int64_t kMostTurns = 4;
 
 /// How many heads of keys take turns in a unit, where each of them alone is a unit of `rows` rows and there
 /// are `units` of them. It changes no bits: every head keeps its pieces and their order. A cache with no more
-/// runs than chunks gives each head a long stretch, and turns made it up to 5 % slower.
+/// runs than chunks gives each head a long stretch, and is slower with turns (docs/performance.md).
 template <class T>
 HWY_INLINE int64_t HeadsInTurn(const Problem<T>& p, int64_t rows, int64_t units, int threads) {
   if (p.cached.count <= ChunksOf(p, 1).count || mask_reads_head(*p.mask)) return 1;
