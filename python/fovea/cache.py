@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Optional, Sequence as Many, Union, overload
 from . import _core
 from ._arrays import dtype_name, library_of, others
 from ._engine import seen
-from ._errors import InvalidArgument
+from ._errors import InvalidArgument, named
 from ._value import Value, integer, integers, is_array, shown
 
 __all__ = [
@@ -16,6 +16,7 @@ __all__ = [
     "CacheLayer",
     "Contiguous",
     "KvCache",
+    "LastRow",
     "LayerOfCache",
     "Paged",
     "Ring",
@@ -83,6 +84,19 @@ class Ring(Store):
         return "ring", self.window, self.sinks, self.slack
 
 
+class LastRow(Store):
+    """The row of the last token alone, which the next one replaces: the state of a recurrence. Its layer has one head of
+    as many elements as the state has, no values, and `replace` and `last_row` in place of `append` and `rows`. A
+    sequence goes back to its beginning or to a checkpoint.
+
+    >>> fovea.CacheLayer(1, 4 * 64 * 64, values="none", store=fovea.LastRow())
+    fovea.CacheLayer(1, 16384, values='none', store=fovea.LastRow())
+    """
+
+    def _parts(self) -> tuple[Any, ...]:
+        return "last_row", 0, 0, 0
+
+
 class CacheLayer(Value):
     """The rows of one layer.
 
@@ -91,7 +105,7 @@ class CacheLayer(Value):
         dtype: of the rows as they are kept, "f32", "f64", "bf16" or "f16"; f32 is rounded to 16 bits when it is
             appended.
         values: "own"; "first_of_keys": a value is the first value_dim elements of its key (latent attention); "none".
-        store: `Paged()`, `Contiguous()` or `Ring(window)`.
+        store: `Paged()`, `Contiguous()`, `Ring(window)`, or `LastRow()` for the state of a recurrence.
 
     >>> cache = fovea.KvCache([fovea.CacheLayer(num_kv_heads=8, head_dim=128, dtype="bf16")] * 32)
     >>> cache.bytes_per_row()
@@ -113,7 +127,8 @@ class CacheLayer(Value):
                 expected = " or ".join(f'"{text}"' for text in allowed)
                 raise InvalidArgument("CacheLayer", name, expected, shown(given))
         if not isinstance(self.store, Store):
-            raise InvalidArgument("CacheLayer", "store", "Paged(), Contiguous() or Ring(window)", shown(self.store))
+            expected = "Paged(), Contiguous(), Ring(window) or LastRow()"
+            raise InvalidArgument("CacheLayer", "store", expected, shown(self.store))
         heads, dim = (_whole(getattr(self, name), f"CacheLayer.{name}") for name in ("num_kv_heads", "head_dim"))
         value_dim = None if self.value_dim is None else _whole(self.value_dim, "CacheLayer.value_dim")
         if value_dim is not None and value_dim < 0:
@@ -163,7 +178,8 @@ class LayerOfCache:
         return f"<layer {self.number} of a fovea.KvCache, {self.spec}>"
 
     def _views(self, sequences: Any, function: str) -> list[Any]:
-        views = [self.cache._core.view(self.number, one) for one in _sequences(sequences, function)]
+        view = named(function, "KvCache.view")(self.cache._core.view)
+        views = [view(self.number, one) for one in _sequences(sequences, function)]
         if not views:
             raise InvalidArgument(function, "sequences", "one sequence or more", "none")
         return views
@@ -264,15 +280,47 @@ class KvCache:
             value: [batch, num_kv_heads, rows, value_dim]; None where the layer has none of its own.
         """
         given = _sequences(sequences, "KvCache.append")
-        arrays = []
-        for name, x in (("key", key), ("value", value)):
-            x = seen(x)
-            library = library_of(x)
-            if x is not None and is_array(x) and library.wants_gradient(x):
-                expected = "a tensor that wants no gradient (detach it): a cache has none"
-                raise InvalidArgument("KvCache.append", name, expected, "one that requires grad")
-            arrays.append(None if x is None else library.handed({name: library.operand(x)})[name])
+        arrays = [_handed(x, name, "KvCache.append") for name, x in (("key", key), ("value", value))]
         self._core.append(_whole(layer, "KvCache.append.layer"), given, *arrays)
+
+    def replace(self, layer: int, sequences: Any, rows: Any) -> None:
+        """Writes the rows of a layer whose store is `LastRow`, in place of those before; `commit` makes them part of
+        the sequences. They are the rows behind all tokens that `reserve` made room for.
+
+        Args:
+            sequences: a sequence; or a list of them, one for each entry of `rows`.
+            rows: [sequences, ...] with head_dim elements for each sequence, in the layer's dtype: the final states of
+                a call of `recurrence`, as they are.
+
+        >>> import numpy as np
+        >>> layer = fovea.CacheLayer(1, 2 * 8 * 8, values="none", store=fovea.LastRow())
+        >>> cache = fovea.KvCache([layer])
+        >>> sequence = cache.start()
+        >>> for step in range(2):
+        ...     before = cache.last_row(0, sequence).reshape(1, 2, 8, 8)
+        ...     out, after = fovea.recurrence(q, k, v, initial_state=before, return_state=True)
+        ...     cache.reserve(sequence, q.shape[2])
+        ...     cache.replace(0, sequence, after)
+        ...     cache.commit(sequence)
+        >>> cache.length(sequence)
+        8
+        """
+        given, handed = _sequences(sequences, "KvCache.replace"), _handed(rows, "rows", "KvCache.replace")
+        self._core.replace(_whole(layer, "KvCache.replace.layer"), given, handed)
+
+    def last_row(self, layer: int, sequences: Any, like: Any = None) -> Any:
+        """Copies of the committed rows of a layer whose store is `LastRow`: [sequences, head_dim], zeros for a sequence
+        of no tokens. `like` is an array of the library in which the copies are wanted; None: NumPy. bf16 needs it."""
+        number, given = _whole(layer, "KvCache.last_row.layer"), _sequences(sequences, "KvCache.last_row")
+        if not 0 <= number < len(self.layers):
+            expected = f"a number from 0 to {len(self.layers) - 1}"
+            raise InvalidArgument("KvCache.last_row", "layer", expected, str(number))
+        spec = self.layers[number]
+        library = _library_for(spec, like, "KvCache.last_row")
+        made = library.empty((len(given), spec.head_dim), spec.dtype, like)
+        made[...] = 0
+        self._core.last_rows(number, given, library.handed({"rows": made})["rows"])
+        return made
 
     def commit(self, sequence: Sequence, ids: Any = None) -> None:
         """Makes the pending rows part of the sequence. `ids` has one number a row; rows without ids end what
@@ -333,6 +381,7 @@ class KvCache:
         """Bytes of one row in all layers, where rows are not shared."""
         return self._core.bytes_per_row()
 
+    @named("KvCache.rows", "KvCache.view")
     def rows(self, layer: int, sequences: Any, like: Any = None) -> tuple[Any, Any]:
         """Copies of the rows of one layer, pending ones included.
 
@@ -345,17 +394,12 @@ class KvCache:
             value is None where value_dim is 0. Rows that are not kept are 0.
         """
         number = _whole(layer, "KvCache.rows.layer")
-        given = _sequences(sequences, "KvCache.rows")
-        views = [self._core.view(number, one) for one in given]
+        views = [self._core.view(number, one) for one in _sequences(sequences, "KvCache.rows")]
         lengths = sorted({view.length for view in views})
         if len(lengths) != 1:
             raise InvalidArgument("KvCache.rows", "sequences", "sequences of one length, one or more", str(lengths))
         spec = self.layers[number]
-        library = others() if like is None else library_of(like)
-        if like is None and spec.dtype == "bf16":
-            raise InvalidArgument("KvCache.rows", "like", "an array of bf16, because NumPy has no such dtype", "None")
-        if like is not None and dtype_name(like, "like", "KvCache.rows") != spec.dtype:
-            raise InvalidArgument("KvCache.rows", "like", f"an array of {spec.dtype}", shown(like))
+        library = _library_for(spec, like, "KvCache.rows")
         value_dim = spec.head_dim if spec.value_dim is None else spec.value_dim
         dims = (spec.head_dim, 0 if spec.values == "none" else value_dim)
         made = {}
@@ -367,6 +411,7 @@ class KvCache:
         _core.gather(views, 0, handed["key"], handed.get("value"))
         return made["key"], made.get("value")
 
+    @named("KvCache.save", "KvCache.fork")
     def save(self, sequence: Sequence, path: "Union[str, os.PathLike[str]]", note: str = "") -> None:
         """Writes the committed rows and ids of a sequence into a file, so that a crash leaves the old file or the new
         one. Checkpoints are part of it, pending rows are not.
@@ -399,6 +444,27 @@ class KvCache:
             raise InvalidArgument("KvCache.load", "memory", '"copied" or "mapped"', shown(memory))
         salt = _salt(salt, "KvCache.load")
         return self._core.load(os.fspath(path), _text(note, "KvCache.load"), salt, memory == "mapped")
+
+
+def _library_for(spec: CacheLayer, like: Any, function: str) -> Any:
+    """The library in which copies of rows are wanted."""
+    if like is None and spec.dtype == "bf16":
+        raise InvalidArgument(function, "like", "an array of bf16, because NumPy has no such dtype", "None")
+    if like is not None and dtype_name(like, "like", function) != spec.dtype:
+        raise InvalidArgument(function, "like", f"an array of {spec.dtype}", shown(like))
+    return others() if like is None else library_of(like)
+
+
+def _handed(x: Any, name: str, function: str) -> Any:
+    """An array as the engine takes it."""
+    x = seen(x)
+    if x is None:
+        return None
+    library = library_of(x)
+    if is_array(x) and library.wants_gradient(x):
+        expected = "a tensor that wants no gradient (detach it): a cache has none"
+        raise InvalidArgument(function, name, expected, "one that requires grad")
+    return library.handed({name: library.operand(x)})[name]
 
 
 def _whole(x: Any, name: str) -> int:

@@ -33,6 +33,7 @@ CacheLayer layer_of(nb::handle given) {
                                                          : CacheValues::none};
   if (store == "contiguous") layer.store = Contiguous{number(6)};
   if (store == "paged") layer.store = Paged{number(6)};
+  if (store == "last_row") layer.store = LastRow{};
   if (store == "ring") layer.store = Ring{.window = number(6), .sinks = number(7), .slack = number(8)};
   return layer;
 }
@@ -60,6 +61,40 @@ void append(KvCache& cache, std::int64_t layer, const nb::list& sequences, nb::h
   for (std::int64_t n = 0; n < count; ++n)
     cache.append(layer, nb::cast<Sequence&>(sequences[static_cast<std::size_t>(n)]), entry_of(keys, n),
                  entry_of(values, n));
+}
+
+// The rows of a LastRow, one for each sequence: [sequences, ...], each of any shape. All are checked before
+// the first is written, as far as the array's shape says.
+void replace(KvCache& cache, std::int64_t layer, const nb::list& sequences, nb::handle rows) {
+  Arrays arrays("KvCache.replace");
+  const ConstTensorView given = arrays.read(rows, "rows");
+  const auto count = static_cast<std::int64_t>(nb::len(sequences));
+  if (!given || given.rank() == 0 || given.size(0) != count)
+    throw InvalidArgument("KvCache.replace", "rows",
+                          "[" + std::to_string(count) + ", ...], a row for each sequence",
+                          given ? to_string(given.shape()) : "None");
+  // Rows of [heads, key_dim, value_dim] may be a slice of wider ones.
+  const Tensor copy = given.contiguous() ? Tensor() : Tensor::copy_of(given);
+  const ConstTensorView flat = copy ? copy.view() : given;
+  const std::int64_t elements = count > 0 ? flat.count() / count : 0;
+  const auto* from = static_cast<const std::byte*>(flat.raw());
+  for (std::int64_t n = 0; n < count; ++n)
+    cache.replace(layer, nb::cast<Sequence&>(sequences[static_cast<std::size_t>(n)]),
+                  {from + n * elements * static_cast<std::int64_t>(size_of(flat.dtype())), flat.dtype(),
+                   Shape{elements}});
+}
+
+// Writes the committed rows into `target`, [sequences, head_dim] and contiguous. It stays as it is for a
+// sequence of no tokens.
+void last_rows(const KvCache& cache, std::int64_t layer, const nb::list& sequences, nb::handle target) {
+  Arrays arrays("KvCache.last_row");
+  const TensorView to = arrays.write(target, "rows");
+  for (std::size_t n = 0; n < nb::len(sequences); ++n) {
+    const ConstTensorView row = cache.last_row(layer, nb::cast<Sequence&>(sequences[n]));
+    if (!row) continue;
+    const std::size_t bytes = static_cast<std::size_t>(row.count()) * size_of(row.dtype());
+    std::memcpy(to.raw() + n * bytes, row.raw(), bytes);
+  }
 }
 
 // Sequences are moved out of their Python objects and back, because a list holds them one by one.
@@ -174,6 +209,8 @@ void bind_cache(nb::module_& module) {
       .def("reserve", &KvCache::reserve)
       .def("append", append, nb::arg("layer"), nb::arg("sequences"), nb::arg("key").none(),
            nb::arg("value").none())
+      .def("replace", replace, nb::arg("layer"), nb::arg("sequences"), nb::arg("rows").none())
+      .def("last_rows", last_rows)
       .def("view", &KvCache::view)
       .def("commit", [](KvCache& cache, Sequence& sequence, const Ids& ids) { cache.commit(sequence, ids); })
       .def("rollback", &KvCache::rollback)

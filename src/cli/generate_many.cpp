@@ -38,28 +38,31 @@ class LineReader {
   LineReader(const GenerateOptions& options, const Coder& coder, const ChatPrompts* chat, Writer writer)
       : o_(options), coder_(coder), chat_(chat), writer_(writer) {}
 
-  Line read(const std::string& text, std::int64_t number) {
+  /// Throws FileError, naming the line. line.id is set then, if the line has one that can be read.
+  void read(const std::string& text, std::int64_t number, Line& line) {
     number_ = number;
     said_ = tools_ = nullptr;
     strings_ = o_.stop;
     draws_.clear();
-    Line line{{.sample = o_.sample}, nullptr, nullptr, nullptr, o_.length_by_user};
+    line = {{.sample = o_.sample}, number, nullptr, nullptr, o_.length_by_user};
     const ordered_json members =
         files::parse_ordered_json(name_of(o_.input), text, text::kMostChatDepth, number);
     if (!members.is_object()) refuse("expected a JSON object, got " + excerpt(text));
+    if (members.contains("id") && !members["id"].is_null()) line.id = members["id"];
     for (const auto& [key, value] : members.items()) take(key, value, line);
     line.request.prompt = prompt_of(members.contains("messages"));
     if (writer_ == Writer::search) {
       if (o_.beams > 1 && !draws_.empty() && line.request.sample.temperature == 0.0)
         refuse("\"" + draws_ + "\": expected a \"temperature\" above 0 beside it, because the " +
                std::to_string(o_.beams) + " beams are searched and not drawn");
-      return line;
+      return;
     }
     Stops stops = stops_of(o_, coder_, strings_);
     line.request.stop = std::move(stops.ids);
     if (stops.has_strings) watch(std::move(stops.strings), line);
-    return line;
   }
+  /// The error of a line that the model refuses, named as those of `read` are.
+  FileError refused(const Error& error) const { return {name_of(o_.input), number_, error.what(), "line"}; }
   /// The stops of the line that was read last.
   Stops stops() const { return stops_of(o_, coder_, strings_); }
 
@@ -94,8 +97,6 @@ class LineReader {
       said_ = value;
     } else if (key == "tools") {
       tools_ = value;
-    } else if (key == "id") {
-      line.id = value;
     } else if (key == "length") {
       whole(sample.length);
       line.length_given = true;
@@ -114,7 +115,7 @@ class LineReader {
       sample.seed = value.get<std::uint64_t>();
     } else if (key == "stop") {
       take_stop(value);
-    } else {
+    } else if (key != "id") {
       refuse("\"" + excerpt(key) +
              "\": expected one of prompt, messages, tools, id, length, temperature, top_k, top_p, min_p, "
              "repetition_penalty, seed and stop");
@@ -186,10 +187,15 @@ std::string text_of(const Coder& coder, const Ids& prompt, const Ids& written) {
 
 struct AnswerText {
   std::string text, finish;
-  std::vector<double> log_probabilities;  // of each token
+  std::vector<double> log_probabilities = {};  // of each token
+  std::string error = {};
 };
 
-std::string answer_line(const json& id, const AnswerText& answer, const std::string& error = {}) {
+AnswerText failed(const Error& error) {
+  return {.text = {}, .finish = "failed", .error = error.what()};
+}
+
+std::string answer_line(const json& id, const AnswerText& answer) {
   double log_probability = 0.0;
   for (const double of_token : answer.log_probabilities) log_probability += of_token;
   json object = {{"id", id},
@@ -197,7 +203,7 @@ std::string answer_line(const json& id, const AnswerText& answer, const std::str
                  {"finish", answer.finish},
                  {"tokens", answer.log_probabilities.size()},
                  {"log_probability", log_probability}};
-  if (!error.empty()) object["error"] = error;
+  if (!answer.error.empty()) object["error"] = answer.error;
   return object.dump(-1, ' ', false, json::error_handler_t::replace);
 }
 
@@ -210,34 +216,40 @@ std::string message_of(const std::exception_ptr& error) {
   }
 }
 
-std::string answer_text(const Coder& coder, const Line& line, const Ids& prompt,
-                        const models::Answer& answer) {
+AnswerText text_of_answer(const Coder& coder, const Line& line, const Ids& prompt,
+                          const models::Answer& answer) {
   static constexpr const char* names[] = {"length", "stop", "cancelled", "failed"};
-  return answer_line(
-      line.id,
-      {line.stream ? *line.text + line.stream->rest() : text_of(coder, prompt, answer.generated.ids),
-       names[static_cast<std::size_t>(answer.finish)], answer.generated.log_probabilities},
-      message_of(answer.error));
+  return {line.stream ? *line.text + line.stream->rest() : text_of(coder, prompt, answer.generated.ids),
+          names[static_cast<std::size_t>(answer.finish)], answer.generated.log_probabilities,
+          message_of(answer.error)};
 }
 
 // Answers in the order of the lines, each printed once all before it are there.
 class Answers {
  public:
   Answers(std::size_t count, std::ostream& out) : answers_(count), out_(out) {}
-  void set(std::size_t number, std::string line) { answers_[number] = std::move(line); }
+  void set(std::size_t number, const json& id, const AnswerText& answer) {
+    if (!answer.error.empty() && failed_++ == 0) first_error_ = answer.error;
+    answers_[number] = answer_line(id, answer);
+  }
   void print() {
     for (; printed_ < answers_.size() && answers_[printed_]; ++printed_)
       out_ << *answers_[printed_] << std::endl;
   }
+  /// Throws Stopped after a signal, and Error if a line failed: its answer says why, and the others stand.
   void end(const std::string& output) const {
     checked(out_, output);
     if (printed_ < answers_.size())
       throw Stopped{fmt::format("stopped; {} of {} answers are written", printed_, answers_.size())};
+    if (failed_ > 0)
+      throw Error(fmt::format("{} of {} lines failed, and the others are written. The first that failed: {}",
+                              failed_, answers_.size(), first_error_));
   }
 
  private:
   std::vector<std::optional<std::string>> answers_;
-  std::size_t printed_ = 0;
+  std::size_t printed_ = 0, failed_ = 0;
+  std::string first_error_;
   std::ostream& out_;
 };
 
@@ -256,12 +268,16 @@ void write_many(const GenerateOptions& o, models::LanguageModel& model, const Co
   Answers answers(lines.size(), out);
   LineReader reader(o, coder, chat, LineReader::Writer::batcher);
   for (std::size_t n = 0; n < lines.size(); ++n) {
-    const auto number = static_cast<std::int64_t>(n) + 1;
-    Line line = reader.read(lines[n], number);
-    if (line.id.is_null()) line.id = number;
+    Line line;
+    try {
+      reader.read(lines[n], static_cast<std::int64_t>(n) + 1, line);
+    } catch (const Error& error) {
+      answers.set(n, line.id, failed(error));
+      continue;
+    }
     models::Request request = std::move(line.request);
     request.done = [&, n, line, prompt = request.prompt](const models::Answer& answer) {
-      answers.set(n, answer_text(coder, line, prompt, answer));
+      answers.set(n, line.id, text_of_answer(coder, line, prompt, answer));
     };
     try {
       if (!line.length_given)
@@ -269,7 +285,7 @@ void write_many(const GenerateOptions& o, models::LanguageModel& model, const Co
             length_behind(model, std::ssize(request.prompt), {request.sample.length, false, o.whole_length});
       batcher.submit(std::move(request));
     } catch (const Error& error) {
-      throw FileError(name_of(o.input), number, error.what(), "line");
+      answers.set(n, line.id, failed(reader.refused(error)));
     }
   }
   while (!stop_requested() && batcher.step()) answers.print();
@@ -292,46 +308,62 @@ class SearchedLines {
   /// Whether texts go on with their prompts, or are translations of them.
   enum class Texts : std::uint8_t { continuations, translations };
   SearchedLines(const GenerateOptions& o, const Coder& coder, const ChatPrompts* chat, Texts kind,
-                const LengthOf& length_of) {
-    const std::vector<std::string> lines = lines_of(o);
-    texts_.reserve(lines.size());  // the searches refer to them
+                const LengthOf& length_of, std::ostream& out)
+      : lines_(lines_of(o)), answers_(lines_.size(), out), output_(o.output) {
+    texts_.reserve(lines_.size());  // the searches refer to them
     LineReader reader(o, coder, chat, LineReader::Writer::search);
-    for (std::size_t n = 0; n < lines.size(); ++n) {
-      const auto number = static_cast<std::int64_t>(n) + 1;
-      Line line = reader.read(lines[n], number);
-      ids_.push_back(line.id.is_null() ? json(number) : line.id);
+    for (std::size_t n = 0; n < lines_.size(); ++n) {
+      Line line;
+      try {
+        reader.read(lines_[n], static_cast<std::int64_t>(n) + 1, line);
+      } catch (const Error& error) {
+        answers_.set(n, line.id, failed(error));
+        continue;
+      }
       models::BeamOptions beams = beams_of(o, line.request.sample);
-      texts_.emplace_back(coder, kind == Texts::continuations ? line.request.prompt : Ids(), reader.stops())
-          .end_at_stops(beams);
       try {
         beams.length = length_of(line);
         if (beams.length < 1)
           throw InvalidArgument("fovea generate", "length", "at least 1 of a search",
                                 std::to_string(beams.length));
       } catch (const Error& error) {
-        throw FileError(name_of(o.input), number, error.what(), "line");
+        answers_.set(n, line.id, failed(reader.refused(error)));
+        continue;
       }
+      texts_.emplace_back(coder, kind == Texts::continuations ? line.request.prompt : Ids(), reader.stops())
+          .end_at_stops(beams);
+      places_.push_back({n, std::move(line.id)});
       requests_.push_back({std::move(line.request.prompt), std::move(beams)});
     }
   }
 
   const std::vector<models::BeamRequest>& requests() const { return requests_; }
-  /// For a search whose answers are printed to `answers`.
-  models::BeamsDone answering(Answers& answers) const {
+  /// For the search.
+  models::BeamsDone answering() {
     return [&](std::size_t n, const std::vector<models::BeamText>& found, const std::exception_ptr& error) {
-      if (error) answers.set(n, answer_line(ids_[n], {"", "failed", {}}, message_of(error)));
-      if (!found.empty() && !stop_requested()) {
+      const auto& [number, id] = places_[n];
+      if (error)
+        answers_.set(number, id, {.text = {}, .finish = "failed", .error = message_of(error)});
+      else if (!found.empty() && !stop_requested()) {
         const models::BeamText& best = found.front();
-        answers.set(n, answer_line(ids_[n], {texts_[n].text_of(best.ids),
-                                             texts_[n].stopped(best.ids) ? "stop" : "length",
-                                             best.log_probabilities}));
+        answers_.set(number, id,
+                     {texts_[n].text_of(best.ids), texts_[n].stopped(best.ids) ? "stop" : "length",
+                      best.log_probabilities});
       }
-      answers.print();
+      answers_.print();
     };
+  }
+  /// As Answers::end, behind the search.
+  void end() {
+    answers_.print();
+    answers_.end(output_);
   }
 
  private:
-  std::vector<json> ids_;
+  std::vector<std::string> lines_;
+  Answers answers_;
+  const std::string& output_;
+  std::vector<std::pair<std::size_t, json>> places_;  // of each request: its line, and its id
   std::vector<SearchedText> texts_;
   std::vector<models::BeamRequest> requests_;
 };
@@ -340,36 +372,39 @@ class SearchedLines {
 
 void search_many(const GenerateOptions& o, models::LanguageModel& model, const Coder& coder,
                  const ChatPrompts* chat, std::ostream& out) {
-  const SearchedLines lines(o, coder, chat, SearchedLines::Texts::continuations, [&](const Line& line) {
-    return length_behind(model, std::ssize(line.request.prompt),
-                         {line.request.sample.length, line.length_given, o.whole_length});
-  });
-  Answers answers(lines.requests().size(), out);
+  SearchedLines lines(
+      o, coder, chat, SearchedLines::Texts::continuations,
+      [&](const Line& line) {
+        return length_behind(model, std::ssize(line.request.prompt),
+                             {line.request.sample.length, line.length_given, o.whole_length});
+      },
+      out);
   KvCache cache({.layers = model.cache_layers(), .limit_bytes = o.limit_mb << 20});
-  models::beam_search(model, cache, lines.requests(), lines.answering(answers),
-                      {.limit_bytes = o.limit_mb << 20});
-  answers.end(o.output);
+  models::beam_search(model, cache, lines.requests(), lines.answering(), {.limit_bytes = o.limit_mb << 20});
+  lines.end();
 }
 
 void translate_many(const GenerateOptions& o, const models::ModelFolder& folder,
                     models::SequenceToSequence& model, const Coder& coder, std::ostream& out) {
   const std::int64_t positions = models::read_family(folder.config()).config.positions;
-  const SearchedLines lines(o, coder, nullptr, SearchedLines::Texts::translations, [&](const Line& line) {
-    if (std::ssize(line.request.prompt) > positions)
-      throw InvalidArgument("fovea generate", "the prompt",
-                            fmt::format("at most the {} ids that the model reads", positions),
-                            std::to_string(line.request.prompt.size()));
-    if (line.request.sample.length > positions)
-      throw InvalidArgument("fovea generate", "length",
-                            fmt::format("at most {}, the positions of the model", positions),
-                            std::to_string(line.request.sample.length));
-    return line.request.sample.length;
-  });
-  Answers answers(lines.requests().size(), out);
+  SearchedLines lines(
+      o, coder, nullptr, SearchedLines::Texts::translations,
+      [&](const Line& line) {
+        if (std::ssize(line.request.prompt) > positions)
+          throw InvalidArgument("fovea generate", "the prompt",
+                                fmt::format("at most the {} ids that the model reads", positions),
+                                std::to_string(line.request.prompt.size()));
+        if (line.request.sample.length > positions)
+          throw InvalidArgument("fovea generate", "length",
+                                fmt::format("at most {}, the positions of the model", positions),
+                                std::to_string(line.request.sample.length));
+        return line.request.sample.length;
+      },
+      out);
   constexpr std::int64_t batch = 16;  // prompts are longer than the sentences of fovea translate
   models::search_in_batches(model, lines.requests(), {folder.decoder_start(), false}, batch,
-                            lines.answering(answers));
-  answers.end(o.output);
+                            lines.answering());
+  lines.end();
 }
 
 }  // namespace fovea::cli

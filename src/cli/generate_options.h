@@ -90,7 +90,8 @@ class SearchedText {
 };
 
 /// Answers to the lines of --input, in the order of the lines, each as soon as it and all before it are
-/// there. `chat` is nullptr where the folder has no chat template.
+/// there. A line that is wrong or too long is answered by its error, and Error is thrown behind the last
+/// answer. `chat` is nullptr where the folder has no chat template.
 void write_many(const GenerateOptions& options, models::LanguageModel& model, const Coder& coder,
                 const ChatPrompts* chat, std::ostream& out);
 /// The same by beams.

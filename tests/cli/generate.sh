@@ -375,6 +375,30 @@ echo '["a"]' >wrong.jsonl
 refused 'wrong.jsonl (line 1)' --input wrong.jsonl
 echo '{"prompt": "a", "length": 1000}' >wrong.jsonl
 refused 'line 1' --input wrong.jsonl
+# A wrong line is answered by its error, and the others go on to what they are without it.
+goes_on() { # NUMBER WORDS: of the answers in the file out, that one is an error with these words, and the others are texts.
+  python3 - out "$@" <<'END'
+import json, sys
+answers, wrong, words = [json.loads(line) for line in open(sys.argv[1])], int(sys.argv[2]), sys.argv[3]
+assert len(answers) > 1, answers
+for number, answer in enumerate(answers, 1):
+    assert answer["id"] == ("mine" if number == wrong and "mine" in str(answer["id"]) else number), answer
+    failed = answer["finish"] == "failed"
+    assert failed == (number == wrong) == ("error" in answer), answer
+    assert words in answer["error"] if failed else answer["tokens"] > 0, answer
+END
+}
+printf '%s\n' '{"prompt": "the"}' '{"prompt": "a cat", "repetition_penalty": 1.1}' >good.jsonl
+for beams in 1 2; do
+  generate --input good.jsonl --length 6 --greedy --beam-size $beams >good
+  for wrong in '{"prompt": "a", "id": "mine", "lenght": 3}' '{"prompt": "a", "length": 1000, "id": "mine"}' '{"pro' ''; do
+    printf '%s\n' '{"prompt": "the"}' "$wrong" '{"prompt": "a cat", "repetition_penalty": 1.1, "id": 3}' >wrong.jsonl
+    if generate --input wrong.jsonl --length 6 --greedy --beam-size $beams >out 2>errors; then fail "took '$wrong'"; fi
+    grep -q '^fovea: 1 of 3 lines failed.*wrong.jsonl (line 2' errors || fail "'$wrong': $(cat errors)"
+    goes_on 2 'wrong.jsonl (line 2' || fail "'$wrong': $(cat out errors)"
+    diff <(sed 's/"id":[0-9]*//' good) <(sed -n '1p;3p' out | sed 's/"id":[0-9]*//') || fail "'$wrong' changed the others"
+  done
+done
 refused '--input' --input prompts.jsonl --prompt a
 refused '--save-state' --input prompts.jsonl --save-state state
 
@@ -428,11 +452,12 @@ for lines in others:
         assert abs(one["log_probability"] - other["log_probability"]) < 1e-4, (one, other)
 END
 done
-bart_refused() { # WORDS LINE: the line is refused, and named.
+bart_refused() { # WORDS LINE: the line is answered by its error, and the other one goes on.
   echo '{"prompt": "a"}' >wrong.jsonl
   echo "$2" >>wrong.jsonl
   if bart --input wrong.jsonl >out 2>errors; then fail "took $2"; fi
-  grep -qF -- "$1" errors && grep -qF 'wrong.jsonl (line 2)' errors && [[ ! -s out ]] || fail "expected '$1', got '$(cat out errors)'"
+  grep -qF -- "$1" errors && grep -qF 'wrong.jsonl (line 2)' errors || fail "expected '$1', got '$(cat out errors)'"
+  goes_on 2 "$1" || fail "expected '$1', got '$(cat out errors)'"
 }
 bart_refused 'at most the 16 ids that the model reads' '{"prompt": "a b c d e f g h a b c d e f g h"}'
 bart_refused 'at most 16, the positions of the model' '{"prompt": "a", "length": 17}'
@@ -448,7 +473,7 @@ grep -q '^fovea: line 2: .*at step 12' errors && grep -q '1 of 3 lines failed' e
 if "$fovea" summarize --model bart --input failing --max-new-tokens 12 --json >out 2>errors; then fail "took lines that fail"; fi
 python3 -c 'import json; assert [("error" in json.loads(line)) for line in open("out")] == [True] * 3' || fail "$(cat out)"
 printf '%s\n' '{"prompt": "a", "length": 5}' '{"prompt": "a", "length": 12}' >two.jsonl
-bart --input two.jsonl --greedy >out
+if bart --input two.jsonl --greedy >out 2>errors; then fail "took a line that fails"; fi
 python3 - out <<'END' || fail "$(cat out)"
 import json, sys
 one, two = (json.loads(line) for line in open(sys.argv[1]))

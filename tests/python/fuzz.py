@@ -90,7 +90,9 @@ def _cache_call(r: random.Random) -> Any:
 
     store = maybe(r.choice([fovea.Paged(4), fovea.Contiguous(2), fovea.Ring(4, 1, 4)]))
     layer = fovea.CacheLayer(maybe(2), maybe(4), dtype=maybe(r.choice(["f32", "f64", "f16"])), store=store)
-    cache = fovea.KvCache(maybe([layer]), limit_bytes=maybe(1 << 20), prefix_bytes=maybe(1 << 12))
+    state = fovea.CacheLayer(maybe(1), maybe(24), values=maybe("none"), store=fovea.LastRow())
+    layers = [layer, state] if r.random() < 0.5 else [layer]
+    cache = fovea.KvCache(maybe(layers), limit_bytes=maybe(1 << 20), prefix_bytes=maybe(1 << 12))
     sequences = [cache.start(maybe([1, 2, 3])), cache.start()]
     one: Any = lambda: maybe(r.choice(sequences))  # noqa: E731
     rows = np.ones((1, 2, 3, 4), np.float32)
@@ -105,6 +107,8 @@ def _cache_call(r: random.Random) -> Any:
         lambda: (cache.checkpoint(one()), cache.rollback(one()), cache.pending(maybe(0), one()), cache.bytes(one())),
         lambda: cache.find_prefix(maybe([1, 2, 3]), maybe(0)),
         lambda: cache.rows(maybe(0), maybe(sequences), maybe(None)),
+        lambda: cache.replace(maybe(len(layers) - 1), one(), maybe(rows)),
+        lambda: cache.last_row(maybe(len(layers) - 1), maybe(sequences), maybe(None)),
         lambda: fovea.attention(maybe(rows), cache=maybe(cache[0]), sequences=maybe([one()]), mask=maybe(fovea.Causal())),
     ]
     for _ in range(r.randrange(12)):
