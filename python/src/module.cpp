@@ -3,15 +3,13 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
-#include <map>
-#include <memory>
-#include <mutex>
 #include <vector>
 
 #include "fovea/attention/mod.h"
 #include "fovea/cache/kv_cache.h"
 #include "fovea/core/error.h"
 #include "fovea/core/executor.h"
+#include "host_team.h"
 
 namespace fovea::python {
 namespace {
@@ -37,23 +35,6 @@ void translate(const std::exception_ptr& thrown, void*) {
   } catch (const Error& error) {
     PyErr_SetString(PyExc_RuntimeError, error.what());
   }
-}
-
-// Pools are kept: a call on another thread may still be running on the one before.
-void set_num_threads(int threads) {
-  static std::mutex mutex;
-  static std::map<int, std::unique_ptr<Executor>> pools;
-  const std::lock_guard lock(mutex);
-  std::unique_ptr<Executor>& pool = pools[threads];
-  if (!pool) {
-    try {
-      pool = make_thread_pool(threads);
-    } catch (...) {
-      pools.erase(threads);
-      throw;
-    }
-  }
-  set_default_executor(pool.get());
 }
 
 }  // namespace
@@ -84,6 +65,7 @@ NB_MODULE(_core, module) {
   fovea::python::bind_rope(module);
   fovea::python::bind_scans(module);
   module.def("set_num_threads", fovea::python::set_num_threads);
+  module.def("join_threads_of_torch", fovea::python::join_threads_of_torch);
   module.def("get_num_threads", [] { return fovea::default_executor().thread_count(); });
   module.def("alibi_slopes", fovea::alibi_slopes);
   Py_INCREF(own);

@@ -27,6 +27,9 @@ __all__ += ["delta_rule", "gated_delta_rule", "gla", "kda", "linear_attention", 
 __all__ += ["causal_conv1d", "causal_conv1d_update", "empty_cache", "selective_scan", "selective_state_update"]
 
 
+_core.join_threads_of_torch()  # torch is loaded by now
+
+
 def empty_cache() -> None:
     """Gives memory back to the system that Fovea keeps between steps of a training, as torch.cuda.empty_cache does.
 
