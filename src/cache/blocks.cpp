@@ -147,15 +147,18 @@ void Pool::retire(Block* block) noexcept {
   release(block);
 }
 
-void Pool::release(Block* block) noexcept {
-  if (block->serial != 0) {
-    const auto [begin, end] = known_.equal_range(block->hash);
-    for (auto at = begin; at != end; ++at) {
-      if (at->second != block) continue;
-      known_.erase(at);
-      break;
-    }
+void Pool::drop_name(const Block& page) noexcept {
+  if (page.serial == 0) return;
+  const auto [begin, end] = known_.equal_range(page.hash);
+  for (auto at = begin; at != end; ++at) {
+    if (at->second != &page) continue;
+    known_.erase(at);
+    break;
   }
+}
+
+void Pool::release(Block* block) noexcept {
+  drop_name(*block);
   used_ -= block->bytes;
   if (block->slab) {
     free_.find(block->bytes)->second.push_back({block->data, block->slab});  // add_slab has reserved for it
@@ -264,6 +267,13 @@ void Pool::make_known(Block& page, std::uint64_t parent, std::span<const std::in
   page.parent = parent;
   page.ids = std::move(copy);
   page.chain = page.serial = ++serials_;
+}
+
+void Pool::forget(Block& page) noexcept {
+  const std::lock_guard lock(mutex_);
+  drop_name(page);
+  page.serial = page.hash = page.parent = page.chain = 0;
+  page.ids.clear();
 }
 
 Ref<Block> Pool::find(std::uint64_t parent, std::span<const std::int32_t> ids) {

@@ -94,6 +94,8 @@ class Pool : public std::enable_shared_from_this<Pool> {
   /// Lets a full page be found behind the page whose chain is `parent`, and sets its chain. If a page with
   /// the same ids is known already, that one stays the one that is found.
   void make_known(Block& page, std::uint64_t parent, std::span<const std::int32_t> ids);
+  /// Takes make_known back.
+  void forget(Block& page) noexcept;
   /// The page with these ids behind `parent`, or none.
   Ref<Block> find(std::uint64_t parent, std::span<const std::int32_t> ids);
 
@@ -109,6 +111,7 @@ class Pool : public std::enable_shared_from_this<Pool> {
   void retire(Block* block) noexcept;
   // The caller of these has locked.
   void release(Block* block) noexcept;
+  void drop_name(const Block& page) noexcept;
   void drop_oldest_prefix() noexcept;
   void drop_free_memory() noexcept;
   void add_slab(std::int64_t block_bytes);

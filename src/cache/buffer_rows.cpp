@@ -39,13 +39,15 @@ class BufferRows final : public BlockRows<BufferRows, BufferPlace> {
       block_ = std::move(block);
       layout_ = std::move(layout);
     }
-    place_.lowest = std::max(place_.lowest, lowest_after(length + rows));
   }
 
+  // Rows that are written take the place of the oldest ones. Rows that are only reserved take nobody's.
   Slots slots(std::int64_t position, std::int64_t count) override {
     const std::int64_t slot = slot_of(position);
     const std::int64_t end = turn_ > 0 && position < sinks_ ? sinks_ : layout_->rows;
-    return {block_->data, slot, std::min(count, end - slot)};
+    count = std::min(count, end - slot);
+    place_.lowest = std::max(place_.lowest, lowest_after(position + count));
+    return {block_->data, slot, count};
   }
 
   void runs(std::size_t index, std::int64_t length, std::vector<KeyValueRun>& to) const override {

@@ -310,33 +310,90 @@ void Sequence::State::make_pages_known(std::int64_t from, std::int64_t to) {
   Rows& pages = *groups.front();
   const std::int64_t page = pages.layout().rows;
   std::vector<std::int32_t> own(static_cast<std::size_t>(page));
-  for (std::int64_t n = from / page; n < to / page; ++n) {
-    for (std::int64_t k = 0; k < page; ++k) own[static_cast<std::size_t>(k)] = ids[n * page + k];
-    pages.make_known(n, root, own);
+  std::int64_t n = from / page;
+  try {
+    for (; n < to / page; ++n) {
+      for (std::int64_t k = 0; k < page; ++k) own[static_cast<std::size_t>(k)] = ids[n * page + k];
+      pages.make_known(n, root, own);
+    }
+  } catch (...) {
+    while (n-- > from / page) pages.forget(n);
+    throw;
   }
 }
 
-void KvCache::commit(Sequence& sequence, std::span<const std::int32_t> ids) {
-  Sequence::State& state = state_of("commit", sequence);
-  const std::int64_t rows = pending_rows("commit", state);
-  if (!ids.empty() && static_cast<std::int64_t>(ids.size()) != rows)
-    refuse("commit", "ids", "one id for each of the " + std::to_string(rows) + " pending rows, or none",
-           std::to_string(ids.size()));
-  const std::int64_t from = state.length, to = from + rows;
+void Sequence::State::prepare_commit(std::int64_t rows, std::span<const std::int32_t> new_ids) {
+  const std::int64_t to = length + rows;
   try {
-    if (state.ids.size() == from) {
-      for (const std::int32_t id : ids) state.ids.push_back(id);
+    if (ids.size() == length) {
+      for (const std::int32_t id : new_ids) ids.push_back(id);
     }
-    if (state.ids.size() == to) state.make_pages_known(from, to);
+    if (ids.size() == to) make_pages_known(length, to);
   } catch (...) {
-    state.ids.shrink(from);
+    ids.shrink(length);
     throw;
   }
-  if (rows > 0) {
-    for (const auto& group : state.groups) group->commit(to);
+}
+
+void Sequence::State::abandon_commit() noexcept {
+  if (ids.size() <= length) return;
+  if (root != 0) {
+    const std::int64_t page = groups.front()->layout().rows;
+    for (std::int64_t n = length / page; n < ids.size() / page; ++n) groups.front()->forget(n);
   }
-  state.length = to;
-  state.drop_pending();
+  ids.shrink(length);
+}
+
+void Sequence::State::finish_commit(std::int64_t rows) {
+  if (rows > 0) {
+    for (const auto& group : groups) group->commit(length + rows);
+  }
+  length += rows;
+  drop_pending();
+}
+
+void KvCache::commit(Sequence& sequence, std::span<const std::int32_t> ids) {
+  Sequence* const one = &sequence;
+  commit({&one, 1}, {&ids, 1});
+}
+
+void KvCache::commit(std::span<Sequence* const> sequences,
+                     std::span<const std::span<const std::int32_t>> ids) {
+  if (!ids.empty() && ids.size() != sequences.size())
+    refuse("commit", "ids",
+           "a list for each of the " + std::to_string(sequences.size()) + " sequences, or none",
+           std::to_string(ids.size()) + " lists");
+  struct Commit {
+    Sequence::State* state;
+    std::int64_t rows;
+    std::span<const std::int32_t> ids;
+  };
+  std::vector<Commit> commits;
+  for (std::size_t n = 0; n < sequences.size(); ++n) {
+    Sequence::State& state = state_of("commit", *sequences[n]);
+    const std::int64_t rows = pending_rows("commit", state);
+    const std::span<const std::int32_t> own = ids.empty() ? std::span<const std::int32_t>() : ids[n];
+    if (!own.empty() && static_cast<std::int64_t>(own.size()) != rows)
+      refuse("commit", "ids", "one id for each of the " + std::to_string(rows) + " pending rows, or none",
+             std::to_string(own.size()));
+    commits.push_back({&state, rows, own});
+  }
+  if (commits.size() > 1) {
+    std::vector<const Sequence::State*> states;
+    for (const Commit& one : commits) states.push_back(one.state);
+    std::ranges::sort(states);
+    if (std::ranges::adjacent_find(states) != states.end())
+      refuse("commit", "sequences", "different sequences", "one of them twice");
+  }
+  std::size_t prepared = 0;
+  try {
+    for (; prepared < commits.size(); ++prepared)
+      commits[prepared].state->prepare_commit(commits[prepared].rows, commits[prepared].ids);
+  } catch (...) {
+    while (prepared-- > 0) commits[prepared].state->abandon_commit();
+    throw;
+  }
+  for (const Commit& one : commits) one.state->finish_commit(one.rows);
 }
 
 void KvCache::rollback(Sequence& sequence) {
@@ -353,8 +410,8 @@ void KvCache::truncate(Sequence& sequence, std::int64_t length) {
     if (!group->can_truncate(length))
       refuse("truncate", "length",
              "a length whose rows are still kept: behind all that were dropped, and with a Ring at most its "
-             "slack back from " +
-                 std::to_string(state.length) + ", or that of a checkpoint. A LastRow has no other",
+             "slack back from the last row that was ever written, or that of a checkpoint. A LastRow has no "
+             "other",
              std::to_string(length));
   }
   // Of copies, so that nothing has changed where memory runs out.

@@ -84,6 +84,7 @@ class PagedRows final : public Rows {
     const std::uint64_t parent = number == 0 ? root : pages_[number - 1]->chain;
     if (parent != 0) pool_->make_known(*pages_[number], parent, ids);
   }
+  void forget(std::int64_t number) noexcept override { pool_->forget(*pages_[number]); }
   bool take_known(std::uint64_t root, std::span<const std::int32_t> ids) override {
     Ref<Block> page = pool_->find(pages_.size() == 0 ? root : pages_[pages_.size() - 1]->chain, ids);
     if (!page) return false;

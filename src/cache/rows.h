@@ -64,6 +64,8 @@ class Rows {
   virtual void adopt(std::byte*, const std::shared_ptr<const void>&) {}
   /// Pages alone: lets page `number`, which is full, be found by its ids; `root` is the chain before page 0.
   virtual void make_known(std::int64_t, std::uint64_t, std::span<const std::int32_t>) {}
+  /// Pages alone: takes that back, for rows that are not committed after all.
+  virtual void forget(std::int64_t) noexcept {}
   /// Pages alone: appends the page that has these ids behind the last one, if there is one.
   virtual bool take_known(std::uint64_t, std::span<const std::int32_t>) { return false; }
   const BlockLayout& layout() const { return *layout_; }

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "cache/options.h"
@@ -53,6 +54,12 @@ struct Sequence::State {
   /// Pages that became full when the sequence grew from `from` to `to` rows, all of which have ids, can be
   /// found from now on.
   void make_pages_known(std::int64_t from, std::int64_t to);
+  /// The part of a commit of `rows` rows that may run out of memory. Changes nothing that a caller sees.
+  void prepare_commit(std::int64_t rows, std::span<const std::int32_t> new_ids);
+  /// Takes it back.
+  void abandon_commit() noexcept;
+  /// The rest.
+  void finish_commit(std::int64_t rows);
 };
 
 }  // namespace fovea

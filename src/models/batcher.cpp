@@ -3,12 +3,15 @@
 #include <algorithm>
 #include <deque>
 #include <list>
+#include <map>
 #include <mutex>
+#include <new>
 #include <set>
 #include <span>
 #include <string>
 #include <utility>
 
+#include "fovea/core/cancellation.h"
 #include "fovea/core/executor.h"
 #include "models/sampling.h"
 
@@ -33,7 +36,10 @@ struct Batcher::Impl {
         options(given),
         cache({.layers = of.cache_layers(Paged{prompt_piece}),
                .limit_bytes = given.limit_bytes,
-               .prefix_bytes = given.prefix_bytes}) {}
+               .prefix_bytes = given.prefix_bytes}),
+        shares_pages(std::ranges::all_of(cache.options().layers, [](const CacheLayer& layer) {
+          return layer.store == CacheStore(Paged{prompt_piece});
+        })) {}
 
   // A request, and its sequence once it runs.
   struct Text {
@@ -42,6 +48,7 @@ struct Batcher::Impl {
     std::int64_t bytes = 0;  // that it takes at most
     Sequence sequence = {};
     Generated written = {};
+    bool waits = false;  // in the last step, for another text that read the same piece
 
     std::int64_t read(const KvCache& cache) const { return sequence ? cache.length(sequence) : 0; }
     // What is to be read next: a piece of the prompt, or the last token.
@@ -68,8 +75,10 @@ struct Batcher::Impl {
 
   void take_arrivals();
   void admit();
+  void look_up(Text& text);
   std::vector<Reading> choose();
   std::vector<Share> share_out(std::span<Reading> readings);
+  void write(const Share& share, const Tensor& rows);
   void read(const Share& share);
   void tell(const Reading& reading);
   void end(Text& text, Finish finish, std::exception_ptr error = {});
@@ -80,6 +89,7 @@ struct Batcher::Impl {
   const BatcherOptions options;
   // Of the thread that steps.
   KvCache cache;
+  bool shares_pages = false;  // whether start(ids) of this cache can find anything
   std::deque<Text> queue;     // not yet running, in the order of arrival
   std::list<Text> running;    // in the order of arrival
   std::int64_t promised = 0;  // bytes of all that run
@@ -195,30 +205,53 @@ void Batcher::Impl::admit() {
       continue;
     }
     if (first.bytes > options.limit_bytes - promised) return;
-    // A page holds one piece, and only rows of prompts are known. So what is found has the bits that this
-    // text would compute.
-    first.sequence = cache.start(first.request.prompt, first.request.salt);
-    {
-      const std::lock_guard lock(mutex);
-      stats.shared += cache.length(first.sequence);
-    }
+    first.sequence = cache.start();
+    look_up(first);
     promised += first.bytes;
     running.push_back(std::move(first));
     queue.pop_front();
   }
 }
 
+// Takes the pages that others have read of the same prompt, where those are more than the text has. A page
+// holds one piece, and only rows of prompts are known. So what is found has the bits that this text would
+// compute.
+void Batcher::Impl::look_up(Text& text) {
+  const std::int64_t read = text.read(cache);
+  if (cache.find_prefix(text.request.prompt, text.request.salt) <= read) return;
+  text.sequence = cache.start(text.request.prompt, text.request.salt);
+  const std::lock_guard lock(mutex);
+  stats.shared += cache.length(text.sequence) - read;
+}
+
+// Each text reads once a step. A prompt whose next piece another text reads in this step waits, and takes
+// that piece's page in the next step.
 std::vector<Batcher::Impl::Reading> Batcher::Impl::choose() {
   std::vector<Reading> readings;
   std::int64_t left = options.step_tokens;
+  // What this step reads of prompts: all ids up to the end of a piece, by that end and by the salt.
+  std::multimap<std::pair<std::int64_t, std::uint64_t>, std::span<const std::int32_t>> pieces;
+  const auto another_reads = [&](const Text& text, std::int64_t end) {
+    const auto ids = std::span(text.request.prompt).first(static_cast<std::size_t>(end));
+    const auto [first, last] = pieces.equal_range({end, text.request.salt});
+    const bool found =
+        std::any_of(first, last, [&](const auto& piece) { return std::ranges::equal(piece.second, ids); });
+    if (!found) pieces.insert({{end, text.request.salt}, ids});
+    return found;
+  };
   for (const bool prompts : {false, true}) {
     for (Text& text : running) {
       if (text.written.ids.empty() != prompts) continue;
+      if (std::exchange(text.waits, false)) look_up(text);
       const std::int64_t rows = std::ssize(text.next(cache));
       if (rows > left) break;  // a piece is never cut: its length decides bits
+      // The last piece of a prompt is not found by start(ids), because its last row is to be computed.
+      const std::int64_t end = text.read(cache) + rows;
+      text.waits = prompts && shares_pages && end % prompt_piece == 0 &&
+                   end < std::ssize(text.request.prompt) && another_reads(text, end);
+      if (text.waits) continue;
       left -= rows;
-      readings.push_back(
-          {&text, rows, !prompts || text.read(cache) + rows == std::ssize(text.request.prompt)});
+      readings.push_back({&text, rows, !prompts || end == std::ssize(text.request.prompt)});
     }
   }
   return readings;
@@ -264,26 +297,17 @@ std::vector<Batcher::Impl::Share> Batcher::Impl::share_out(std::span<Reading> re
   return shares;
 }
 
-// Reads the rows of all readings, and chooses a token behind the last row of those that write. Their logits
-// come from one product with the table of the vocabulary.
-void Batcher::Impl::read(const Share& share) {
-  std::vector<LanguageModel::Next> next;
-  std::int64_t writing = 0;
-  for (const Reading& reading : share.readings) {
-    next.push_back({.sequence = &reading.text->sequence,
-                    .ids = reading.text->next(cache),
-                    .known = reading.text->written.ids.empty()});
-    writing += reading.writes ? 1 : 0;
-  }
-  const nn::Var rows = model.extend(next, cache);
+// Chooses a token behind the last row of each reading that writes. Their logits come from one product with
+// the table of the vocabulary.
+void Batcher::Impl::write(const Share& share, const Tensor& rows) {
+  const std::int64_t writing = std::ranges::count_if(share.readings, &Reading::writes), dim = rows.size(2);
   if (writing == 0) return;
-  const std::int64_t dim = rows.size(2);
   Tensor last(DType::f32, {writing, dim});
   std::int64_t end_row = 0, at = 0;
   for (const Reading& reading : share.readings) {
     end_row += reading.rows;
     if (reading.writes)
-      std::copy_n(rows.value().data<float>() + (end_row - 1) * dim, dim, last.data<float>() + at++ * dim);
+      std::copy_n(rows.data<float>() + (end_row - 1) * dim, dim, last.data<float>() + at++ * dim);
   }
   const Tensor logits = model.logits(last);
   const std::int64_t classes = logits.size(1);
@@ -294,9 +318,37 @@ void Batcher::Impl::read(const Share& share) {
     try {
       write_next({logits.data<float>() + at++ * classes, static_cast<std::size_t>(classes)},
                  text.request.prompt, text.request.sample, text.written);
-    } catch (...) {
+    } catch (const Cancelled&) {
+      throw;
+    } catch (const std::bad_alloc&) {
+      throw;
+    } catch (...) {  // such as logits that are NaN: this text alone fails
       reading.error = std::current_exception();
     }
+  }
+}
+
+// Reads the rows of all readings, and writes. If it throws, no text of the share has moved.
+void Batcher::Impl::read(const Share& share) {
+  std::vector<LanguageModel::Next> next;
+  std::vector<std::size_t> written;
+  for (const Reading& reading : share.readings) {
+    next.push_back({.sequence = &reading.text->sequence,
+                    .ids = reading.text->next(cache),
+                    .known = reading.text->written.ids.empty()});
+    written.push_back(reading.text->written.ids.size());
+  }
+  try {
+    // Tokens are chosen before the rows are committed: either may run out of memory or be cancelled.
+    model.extend(next, cache, [&](const nn::Var& rows) { write(share, rows.value()); });
+  } catch (...) {
+    for (std::size_t n = 0; n < written.size(); ++n) {
+      Reading& reading = share.readings[n];
+      reading.text->written.ids.resize(written[n]);
+      reading.text->written.log_probabilities.resize(written[n]);
+      reading.error = nullptr;
+    }
+    throw;
   }
 }
 

@@ -198,7 +198,8 @@ nn::Var LanguageModel::extend(std::span<const std::int32_t> ids, KvCache& cache,
   return extend({&next, 1}, cache);
 }
 
-nn::Var LanguageModel::extend(std::span<const Next> next, KvCache& cache) {
+nn::Var LanguageModel::extend(std::span<const Next> next, KvCache& cache,
+                              const std::function<void(const nn::Var&)>& before_commit) {
   std::vector<std::int32_t> all;
   std::vector<std::int64_t> starts{0};
   std::vector<Sequence*> entries;
@@ -217,7 +218,11 @@ nn::Var LanguageModel::extend(std::span<const Next> next, KvCache& cache) {
   const nn::Var tokens = reshape(embedding_(inference, all, embedding_factor_),
                                  {1, std::ssize(all), stack_.spec().input_elements()});
   return stack_.extend(inference, stack_.enter(inference, tokens, starts, first),
-                       {.cache = cache, .entries = entries, .starts = starts, .ids = known},
+                       {.cache = cache,
+                        .entries = entries,
+                        .starts = starts,
+                        .ids = known,
+                        .before_commit = before_commit},
                        {.mask = Causal{}});
 }
 

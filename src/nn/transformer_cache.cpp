@@ -217,8 +217,8 @@ Var TransformerStack::read(Context& context, const Var& x, const Sequences& to, 
   for (std::size_t i = 0; i < layers_.size(); ++i) run(context, i, stream, self, memory, no_merging);
   const Var y = leave(context, std::move(stream));
   views.clear();  // a view that is held would make commit's pages look shared
-  for (std::size_t e = 0; e < to.entries.size(); ++e)
-    to.cache.commit(*to.entries[e], to.ids.empty() ? std::span<const std::int32_t>() : to.ids[e]);
+  if (to.before_commit) to.before_commit(y);
+  to.cache.commit(to.entries, to.ids);
   reserved.commit();
   return y;
 }

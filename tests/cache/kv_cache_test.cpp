@@ -124,6 +124,67 @@ TEST(KvCacheErrors, ARingRefusesWhatItsWindowCannotHold) {
 }
 
 // 10 rows in pages of 4: of the dropped positions 1 to 8 only page 1, the rows 4 to 7, lies inside.
+TEST(KvCache, RowsThatARingOnlyReservesTakeNobodysPlace) {
+  KvCache cache(
+      {.layers = {{.num_kv_heads = 1, .head_dim = 4, .store = Ring{.window = 16, .sinks = 2, .slack = 4}}}});
+  Sequence s = cache.start();
+  const auto write = [&](std::int64_t rows, float value) {
+    cache.reserve(s, rows);
+    Tensor x(DType::f32, {1, 1, rows, 4});
+    std::fill_n(x.data<float>(), x.count(), value);
+    cache.append(0, s, x, x);
+  };
+  for (int n = 0; n < 25; ++n) {
+    write(4, static_cast<float>(n));
+    cache.commit(s);
+  }
+  const auto kept = [&] {
+    std::int64_t rows = 0;
+    for (const KeyValueRun& run : cache.view(0, s).runs) rows += run.count;
+    return rows;
+  };
+  EXPECT_EQ(kept(), 22);
+  cache.reserve(s, 4);
+  cache.rollback(s);
+  EXPECT_EQ(kept(), 22);
+  Sequence fork = cache.fork(s);
+  cache.truncate(fork, 96);
+  EXPECT_EQ(cache.length(fork), 96);
+  // Rows that were written have taken the place of the oldest, and rolling back does not bring those again.
+  write(3, 99.0f);
+  cache.rollback(s);
+  EXPECT_EQ(kept(), 19);
+  cache.truncate(s, 99);
+  EXPECT_THROW(cache.truncate(s, 98), InvalidArgument);
+}
+
+TEST(KvCache, SeveralSequencesAreCommittedTogether) {
+  KvCache cache({.layers = {{.num_kv_heads = 1, .head_dim = 4, .store = Paged{4}}}, .prefix_bytes = 1 << 20});
+  const std::vector<std::int32_t> ids{1, 2, 3, 4, 5};
+  std::vector<Sequence> sequences;
+  for (int n = 0; n < 2; ++n) sequences.push_back(cache.start(ids));
+  Tensor x(DType::f32, {1, 1, 5, 4});
+  for (Sequence& s : sequences) {
+    cache.reserve(s, 5);
+    cache.append(0, s, x, x);
+  }
+  Sequence empty;
+  const std::span<const std::int32_t> all = ids, few = all.first(4);
+  const std::vector<Sequence*> both{&sequences[0], &sequences[1]}, twice{&sequences[0], &sequences[0]},
+      with_empty{&sequences[0], &empty};
+  EXPECT_THROW(cache.commit(both, std::vector{all, few}), InvalidArgument);
+  EXPECT_THROW(cache.commit(both, std::vector{all}), InvalidArgument);
+  EXPECT_THROW(cache.commit(twice, std::vector{all, all}), InvalidArgument);
+  EXPECT_THROW(cache.commit(with_empty, std::vector{all, all}), InvalidArgument);
+  for (const Sequence& s : sequences) EXPECT_EQ(cache.length(s), 0);
+  EXPECT_EQ(cache.find_prefix(std::vector<std::int32_t>{1, 2, 3, 4, 9}), 0);
+  cache.commit(both, std::vector{all, std::span<const std::int32_t>()});
+  EXPECT_EQ(cache.ids(sequences[0]), ids);
+  EXPECT_EQ(cache.length(sequences[1]), 5);
+  EXPECT_TRUE(cache.ids(sequences[1]).empty());
+  EXPECT_EQ(cache.find_prefix(std::vector<std::int32_t>{1, 2, 3, 4, 9}), 4);
+}
+
 TEST(KvCache, DroppedPagesGiveTheirMemoryBack) {
   KvCache cache({.layers = {layer_of(Paged{4})}});
   Sequence s = cache.start();

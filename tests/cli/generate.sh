@@ -50,7 +50,10 @@ assert answers[0]["text"].split() == whole, answers[0]
 assert [answer["tokens"] for answer in answers] == [60, 7, 0, 9]
 assert all(answer["finish"] == "length" for answer in answers)
 END
-grep -q '128 of prompts shared' stats || grep -q ' 0 of prompts shared' stats || fail "stats: $(cat stats)"
+grep -q ' 0 of prompts shared' stats || fail "stats: $(cat stats)"
+printf '{"prompt": "%s", "length": 5}\n{"prompt": "%s a dog", "length": 5}\n' "$prompt" "$prompt" |
+  generate --input - --stats 2>stats >/dev/null
+grep -q '128 of prompts shared' stats || fail "stats of a common prompt: $(cat stats)"
 generate --prompt 'what' --length 9 --temperature 0 >alone
 [[ $(words alone) == $(python3 -c 'import json; print(*json.loads(open("answers.jsonl").readlines()[3])["text"].split(), sep="\n")') ]] ||
   fail "the most probable words alone and among others"

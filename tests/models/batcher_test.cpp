@@ -15,6 +15,8 @@
 #include <stdexcept>
 #include <thread>
 
+#include "fovea/core/cancellation.h"
+#include "fovea/core/executor.h"
 #include "fovea/core/philox.h"
 
 namespace fovea::models {
@@ -186,6 +188,92 @@ TEST(Batcher, OneTextThatFailsLeavesTheOthers) {
   EXPECT_EQ(got.at(whole).generated.ids.size(), 5u);
   EXPECT_FALSE(batcher.cancel(whole));
   EXPECT_FALSE(batcher.cancel(99));
+}
+
+// Throws Cancelled at one of its calls.
+class CancelledAt final : public Executor {
+ public:
+  explicit CancelledAt(Executor& executor) : executor_(executor) { set_default_executor(this); }
+  ~CancelledAt() override { set_default_executor(nullptr); }
+  int thread_count() const noexcept override { return executor_.thread_count(); }
+  void parallel_for(std::int64_t count, ParallelBody body) override {
+    if (++calls == at) throw Cancelled();
+    executor_.parallel_for(count, body);
+  }
+  std::atomic<std::int64_t> calls{0};
+  std::int64_t at = 0;
+
+ private:
+  Executor& executor_;
+};
+
+TEST(Batcher, GoesOnToTheSameAnswersWhereverTheModelThrows) {
+  // A vocabulary whose logits are shared out among threads, so that they too may be cancelled.
+  LanguageModel model(
+      {.vocabulary = 6000, .dim = 64, .feed_forward = 24, .heads = 2, .layers = 1, .positions = 300}, 5);
+  std::vector<Request> requests;
+  for (std::int32_t n = 0; n < 3; ++n)
+    requests.push_back({.prompt = std::vector<std::int32_t>(static_cast<std::size_t>(60 + 30 * n), n + 1),
+                        .sample = {.temperature = 0.8, .seed = 3, .length = 4}});
+  for (const int threads : {1, 2}) {
+    const std::unique_ptr<Executor> pool = make_thread_pool(threads);
+    CancelledAt executor(threads == 1 ? serial_executor() : *pool);
+    std::vector<Generated> expected;
+    for (const Request& request : requests)
+      expected.push_back(generate(model, request.prompt, request.sample));
+    std::int64_t thrown = 0;
+    for (executor.at = 1;; ++executor.at) {
+      executor.calls = 0;
+      Batcher batcher(model);
+      std::map<std::uint64_t, Answer> got;
+      for (Request request : requests) {
+        request.done = [&](const Answer& answer) { got.emplace(answer.request, answer); };
+        batcher.submit(std::move(request));
+      }
+      std::int64_t thrown_here = 0;
+      for (bool more = true; more && thrown_here < 3;) {
+        try {
+          more = batcher.step();
+        } catch (const Cancelled&) {
+          ++thrown_here;
+        }
+      }
+      ASSERT_LE(thrown_here, 1) << "at call " << executor.at;
+      ASSERT_EQ(got.size(), requests.size()) << "at call " << executor.at;
+      for (std::size_t n = 0; n < requests.size(); ++n) {
+        const Answer& answer = got.at(n + 1);
+        ASSERT_EQ(answer.finish, Finish::length) << "at call " << executor.at;
+        ASSERT_EQ(answer.generated.ids, expected[n].ids) << "at call " << executor.at;
+        ASSERT_EQ(answer.generated.log_probabilities, expected[n].log_probabilities);
+      }
+      thrown += thrown_here;
+      if (thrown_here == 0) break;
+    }
+    EXPECT_GT(thrown, 20);
+  }
+}
+
+TEST(Batcher, APromptThatSeveralBringAtOnceIsReadOnce) {
+  LanguageModel model = tiny();
+  Batcher batcher(model, {.step_tokens = 512});
+  std::map<std::uint64_t, Answer> got;
+  std::vector<Request> requests;
+  for (std::int32_t n = 0; n < 6; ++n) {
+    Request request{.prompt = std::vector<std::int32_t>(200, 3), .sample = {.length = 2}};
+    request.prompt.resize(static_cast<std::size_t>(193 + n), n + 4);
+    if (n == 5) request.prompt[70] = 9;  // another second piece
+    requests.push_back(request);
+    request.done = [&](const Answer& answer) { got.emplace(answer.request, answer); };
+    batcher.submit(std::move(request));
+  }
+  batcher.run();
+  for (std::size_t n = 0; n < requests.size(); ++n)
+    EXPECT_EQ(got.at(n + 1).generated.ids, alone(model, requests[n]).ids);
+  // Five share three pieces and the sixth one. Each token that is written, but the last, is read too.
+  std::int64_t own = 0;
+  for (const Request& request : requests) own += std::ssize(request.prompt) - 192 + 1;
+  EXPECT_EQ(batcher.stats().read, 192 + 128 + own);
+  EXPECT_EQ(batcher.stats().shared, 4 * 192 + 64);
 }
 
 TEST(Batcher, RefusesWhatCannotRun) {

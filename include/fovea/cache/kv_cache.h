@@ -200,6 +200,9 @@ class KvCache {
   /// Makes the pending rows part of the sequence. `ids` has one id a row, or is empty; rows without ids end
   /// what find_prefix can find. Throws InvalidArgument where layers have different numbers of pending rows.
   void commit(Sequence& sequence, std::span<const std::int32_t> ids = {});
+  /// The same for several sequences, each of which stands there once: all of them or, if memory runs out,
+  /// none. `ids` has a list for each, or none.
+  void commit(std::span<Sequence* const> sequences, std::span<const std::span<const std::int32_t>> ids);
   /// Drops pending rows.
   void rollback(Sequence& sequence);
 

@@ -101,8 +101,10 @@ class LanguageModel {
   };
   /// The same for several sequences: the rows of the first, then of the second, ... [1, all ids, dim]. The
   /// rows of a sequence have the same bits as alone, as long as the number of its ids is the same
-  /// (docs/cache.md).
-  nn::Var extend(std::span<const Next> next, KvCache& cache);
+  /// (docs/cache.md). `before_commit` is called with these rows before they are committed: if it throws, the
+  /// sequences are as before.
+  nn::Var extend(std::span<const Next> next, KvCache& cache,
+                 const std::function<void(const nn::Var&)>& before_commit = {});
 
  private:
   nn::Var embed(nn::Context& context, std::span<const std::int32_t> ids, std::int64_t size) const;

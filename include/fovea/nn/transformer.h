@@ -119,6 +119,8 @@ class TransformerStack {
     /// The ids of each entry's rows, for KvCache::start(ids); empty for an entry whose rows shall not be
     /// found. Or none at all.
     std::span<const std::span<const std::int32_t>> ids = {};
+    /// Called with the result before rows are committed. If it throws, the sequences are as before.
+    std::function<void(const Var&)> before_commit = {};
   };
   /// The same for those sequences, which may have different lengths and, packed, read different numbers of
   /// rows. Stacks without cross-attention alone.
