@@ -148,7 +148,7 @@ void write_one(const GenerateOptions& o, models::LanguageModel& model, const Cod
   KvCache cache({.layers = model.cache_layers(), .limit_bytes = o.limit_mb << 20});
   TextState state;
   if (!o.load_state.empty())
-    state = load_state(o, model, cache);
+    state = load_state(o, cache);
   else
     state.sequence = cache.start();
   const Ids added = prompt_ids(o, coder, chat);
@@ -186,7 +186,7 @@ void write_one(const GenerateOptions& o, models::LanguageModel& model, const Cod
   if (o.save_state.empty()) printer.add(stream.rest());
   printer.end(stopped);
   checked(out, o.output);
-  if (!o.save_state.empty()) save_state(o, model, cache, state);
+  if (!o.save_state.empty()) save_state(o, cache, state);
   if (o.stats)
     fmt::print(stderr, "{} tokens read, {} bytes of keys and values\n", cache.length(state.sequence),
                cache.bytes().used);

@@ -1,8 +1,11 @@
 // What the options of `fovea generate` may not be, alone, together and with what the folder says.
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <string>
+#include <system_error>
 #include <utility>
 
 #include "cli/commands.h"
@@ -120,6 +123,13 @@ void check(const GenerateOptions& o) {
   }
   if (!o.output.empty() && !o.save_state.empty() && same_file(o.output, o.save_state))
     refuse("--output", "a file other than --save-state", o.output);
+  // A state is written behind the text, which would then be lost for the state.
+  const std::filesystem::path state = o.save_state,
+                              folder = state.has_parent_path() ? state.parent_path() : ".";
+  std::error_code ignored;
+  if (!o.save_state.empty() &&
+      (std::filesystem::is_directory(state, ignored) || ::access(folder.c_str(), W_OK) != 0))
+    refuse("--save-state", "a file in a folder that may be written to", o.save_state);
 }
 
 void check_positions(GenerateOptions& o, std::int64_t positions) {

@@ -16,9 +16,8 @@ struct TextState {
   std::int64_t written = 0;
 };
 
-void save_state(const GenerateOptions& options, const models::LanguageModel& model, const KvCache& cache,
-                const TextState& state);
+void save_state(const GenerateOptions& options, const KvCache& cache, const TextState& state);
 /// Throws FileError for a file that is no state, or one of another model.
-TextState load_state(const GenerateOptions& options, const models::LanguageModel& model, KvCache& cache);
+TextState load_state(const GenerateOptions& options, KvCache& cache);
 
 }  // namespace fovea::cli

@@ -404,6 +404,10 @@ for beams in 1 2; do
 done
 refused '--input' --input prompts.jsonl --prompt a
 refused '--save-state' --input prompts.jsonl --save-state state
+for path in nowhere/state model; do
+  refused "'--save-state': expected a file in a folder that may be written to" --prompt a --length 3 --save-state $path
+  [[ ! -s out ]] || fail "wrote a text before it refused $path"
+done
 
 # Translators: many sources are those of each alone, drawn or not, by one beam or several.
 mkdir bart
@@ -424,6 +428,33 @@ cat >bart/tokenizer.json <<'END'
  "model": {"type": "WordLevel", "unk_token": "<unk>", "vocab": {"<pad>": 0, "</s>": 1, "<s>": 2, "<unk>": 3,
    "a": 4, "b": 5, "c": 6, "d": 7, "e": 8, "f": 9, "g": 10, "h": 11}}}
 END
+# States of families whose names in the file are not ours, with rings of keys and with recurrences.
+for family in mistral mamba2; do
+  mkdir $family
+  python3 -c 'import json; t = json.load(open("bart/tokenizer.json")); t["post_processor"] = None; print(json.dumps(t))' >$family/tokenizer.json
+done
+cat >mistral/config.json <<'END'
+{"model_type": "mistral", "vocab_size": 12, "hidden_size": 32, "intermediate_size": 24, "num_hidden_layers": 2, "num_attention_heads": 4,
+ "num_key_value_heads": 2, "head_dim": 8, "max_position_embeddings": 400, "sliding_window": 70, "hidden_act": "silu", "rms_norm_eps": 1e-5}
+END
+cat >mamba2/config.json <<'END'
+{"model_type": "mamba2", "vocab_size": 12, "hidden_size": 16, "num_hidden_layers": 2, "state_size": 8, "num_heads": 4, "head_dim": 8,
+ "n_groups": 2, "expand": 2, "hidden_act": "silu"}
+END
+for family in mistral mamba2; do
+  "$(dirname "$fovea")/tests/family_model" $family
+  for weights in f32 int8; do
+    writes() { "$fovea" generate --model $family --weights $weights --cpu-threads 1 --seed 5 --temperature 1 "$@"; }
+    writes --prompt 'a b c d e f g h' --length 90 >whole
+    writes --prompt 'a b c d e f g h' --length 20 --save-state family.state >parts || fail "$family, $weights: no state"
+    writes --load-state family.state --length 70 >>parts
+    diff <(words parts) <(words whole) || fail "$family, $weights: a text in parts is another text"
+  done
+  sed -i 's/"hidden_act": "silu"/"hidden_act": "gelu"/' $family/config.json
+  if writes --load-state family.state --length 3 2>errors; then fail "$family took a state of another config"; fi
+  grep -q 'another model' errors || fail "$(cat errors)"
+done
+
 echo '{"eos_token_id": 1, "decoder_start_token_id": 1, "max_new_tokens": 9}' >bart/generation_config.json
 bart() { "$fovea" generate --model bart "$@"; }
 cat >sources.jsonl <<'END'
