@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from typing import Any, Callable, TypeVar
 
 __all__ = ["CacheFull", "FileError", "InvalidArgument"]
@@ -57,6 +58,8 @@ def _argument(name: str) -> str:
     return _ARGUMENTS.get(name, name)
 
 
+_ENUMERATOR = re.compile(r"CacheValues::(\w+)")  # a string here
+
 # All texts that this package writes itself are shorter than these limits, as in src/core/error.cpp. A longer text
 # contains a caller's value.
 _LONGEST_VALUE, _LONGEST_EXPECTED, _SHOWN = 400, 2000, 60
@@ -80,7 +83,7 @@ class InvalidArgument(ValueError):
     def __init__(self, function: str, argument: str, expected: str, got: str):
         self.function = _PYTHON_NAMES.get(function, function).replace("KvCache::KvCache", "KvCache").replace("::", ".")
         self.argument = _PARTS.get(argument, _argument(argument)) if function in _RECURRENCES else _argument(argument)
-        self.expected = expected
+        self.expected = expected = _ENUMERATOR.sub(r'"\1"', expected)
         self.got = got
         super().__init__(
             f"{self.function}: {excerpt(self.argument, _LONGEST_VALUE)}: "

@@ -25,6 +25,7 @@ __all__ = [
 ]
 
 _NO_LIMIT = (1 << 63) - 1
+Path = Union[str, bytes, "os.PathLike[str]", "os.PathLike[bytes]"]
 _DTYPES = ("f32", "f64", "bf16", "f16")
 _VALUES = ("own", "first_of_keys", "none")
 
@@ -178,8 +179,12 @@ class LayerOfCache:
         return f"<layer {self.number} of a fovea.KvCache, {self.spec}>"
 
     def _views(self, sequences: Any, function: str) -> list[Any]:
-        view = named(function, "KvCache.view")(self.cache._core.view)
-        views = [view(self.number, one) for one in _sequences(sequences, function)]
+        given = _sequences(sequences, function)
+        try:
+            views = [self.cache._core.view(self.number, one) for one in given]
+        except InvalidArgument as error:
+            argument = {"sequence": "sequences", "layer": "cache"}.get(error.argument, error.argument)
+            raise InvalidArgument(function, argument, error.expected, error.got) from None
         if not views:
             raise InvalidArgument(function, "sequences", "one sequence or more", "none")
         return views
@@ -412,7 +417,7 @@ class KvCache:
         return made["key"], made.get("value")
 
     @named("KvCache.save", "KvCache.fork")
-    def save(self, sequence: Sequence, path: "Union[str, os.PathLike[str]]", note: str = "") -> None:
+    def save(self, sequence: Sequence, path: Path, note: str = "") -> None:
         """Writes the committed rows and ids of a sequence into a file, so that a crash leaves the old file or the new
         one. Checkpoints are part of it, pending rows are not.
 
@@ -422,10 +427,10 @@ class KvCache:
         Raises:
             FileError: the file cannot be written.
         """
-        self._core.save(_one(sequence, "KvCache.save"), os.fspath(path), _text(note, "KvCache.save"))
+        self._core.save(_one(sequence, "KvCache.save"), _path(path, "KvCache.save"), _text(note, "KvCache.save"))
 
     def load(
-        self, path: "Union[str, os.PathLike[str]]", note: str = "", salt: int = 0, memory: str = "copied"
+        self, path: Path, note: str = "", salt: int = 0, memory: str = "copied"
     ) -> Sequence:
         """A sequence with the rows of a file, which gives the bits that the saved one gives.
 
@@ -443,7 +448,7 @@ class KvCache:
         if not isinstance(memory, str) or memory not in ("copied", "mapped"):
             raise InvalidArgument("KvCache.load", "memory", '"copied" or "mapped"', shown(memory))
         salt = _salt(salt, "KvCache.load")
-        return self._core.load(os.fspath(path), _text(note, "KvCache.load"), salt, memory == "mapped")
+        return self._core.load(_path(path, "KvCache.load"), _text(note, "KvCache.load"), salt, memory == "mapped")
 
 
 def _library_for(spec: CacheLayer, like: Any, function: str) -> Any:
@@ -486,9 +491,20 @@ def _ids(ids: Any, function: str) -> list[int]:
 
 
 def _text(x: Any, function: str) -> str:
-    if not isinstance(x, str):
-        raise InvalidArgument(function, "note", "a string", shown(x))
-    return x
+    try:
+        return str.encode(x).decode()
+    except (TypeError, UnicodeEncodeError):
+        raise InvalidArgument(function, "note", "a string of Unicode characters", shown(x)) from None
+
+
+def _path(x: Any, function: str) -> bytes:
+    try:
+        path = os.fsencode(x)
+    except (TypeError, UnicodeEncodeError):
+        raise InvalidArgument(function, "path", "the path of a file", shown(x)) from None
+    if b"\0" in path:
+        raise InvalidArgument(function, "path", "a path without NUL", shown(x))
+    return path
 
 
 def _one(x: Any, function: str) -> Sequence:

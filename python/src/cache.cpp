@@ -38,33 +38,18 @@ CacheLayer layer_of(nb::handle given) {
   return layer;
 }
 
-// Entry `number` of x [batch, ...] as a batch of one.
-ConstTensorView entry_of(const ConstTensorView& x, std::int64_t number) {
-  return x && x.rank() > 0 && x.size(0) > 1 ? x.slice(0, number, 1) : x;
+std::vector<Sequence*> pointers(const nb::list& sequences) {
+  std::vector<Sequence*> result;
+  for (const nb::handle one : sequences) result.push_back(&nb::cast<Sequence&>(one));
+  return result;
 }
 
-// One sequence, or one for each entry of the batch. All are checked before the first is written, as far as
-// the array's shape says.
 void append(KvCache& cache, std::int64_t layer, const nb::list& sequences, nb::handle key, nb::handle value) {
   Arrays arrays("KvCache.append");
-  const ConstTensorView keys = arrays.read(key, "key"), values = arrays.read(value, "value");
-  const auto count = static_cast<std::int64_t>(nb::len(sequences));
-  const auto check = [&](const char* argument, const ConstTensorView& x) {
-    if (x && (x.rank() != 4 || x.size(0) != count))
-      throw InvalidArgument(
-          "KvCache.append", argument,
-          "[" + std::to_string(count) + ", num_kv_heads, rows, dim], a batch of the sequences",
-          to_string(x.shape()));
-  };
-  check("key", keys);
-  check("value", values);
-  for (std::int64_t n = 0; n < count; ++n)
-    cache.append(layer, nb::cast<Sequence&>(sequences[static_cast<std::size_t>(n)]), entry_of(keys, n),
-                 entry_of(values, n));
+  cache.append(layer, pointers(sequences), arrays.read(key, "key"), arrays.read(value, "value"));
 }
 
-// The rows of a LastRow, one for each sequence: [sequences, ...], each of any shape. All are checked before
-// the first is written, as far as the array's shape says.
+// The rows of a LastRow, one for each sequence: [sequences, ...], each of any shape and strides.
 void replace(KvCache& cache, std::int64_t layer, const nb::list& sequences, nb::handle rows) {
   Arrays arrays("KvCache.replace");
   const ConstTensorView given = arrays.read(rows, "rows");
@@ -73,15 +58,10 @@ void replace(KvCache& cache, std::int64_t layer, const nb::list& sequences, nb::
     throw InvalidArgument("KvCache.replace", "rows",
                           "[" + std::to_string(count) + ", ...], a row for each sequence",
                           given ? to_string(given.shape()) : "None");
-  // Rows of [heads, key_dim, value_dim] may be a slice of wider ones.
   const Tensor copy = given.contiguous() ? Tensor() : Tensor::copy_of(given);
   const ConstTensorView flat = copy ? copy.view() : given;
-  const std::int64_t elements = count > 0 ? flat.count() / count : 0;
-  const auto* from = static_cast<const std::byte*>(flat.raw());
-  for (std::int64_t n = 0; n < count; ++n)
-    cache.replace(layer, nb::cast<Sequence&>(sequences[static_cast<std::size_t>(n)]),
-                  {from + n * elements * static_cast<std::int64_t>(size_of(flat.dtype())), flat.dtype(),
-                   Shape{elements}});
+  cache.replace(layer, pointers(sequences),
+                {flat.raw(), flat.dtype(), Shape{count, count > 0 ? flat.count() / count : 0}});
 }
 
 // Writes the committed rows into `target`, [sequences, head_dim] and contiguous. It stays as it is for a
@@ -99,8 +79,7 @@ void last_rows(const KvCache& cache, std::int64_t layer, const nb::list& sequenc
 
 // Sequences are moved out of their Python objects and back, because a list holds them one by one.
 void permute(KvCache& cache, const nb::list& sequences, const std::vector<std::int64_t>& from) {
-  std::vector<Sequence*> given;
-  for (const nb::handle one : sequences) given.push_back(&nb::cast<Sequence&>(one));
+  const std::vector<Sequence*> given = pointers(sequences);
   std::vector<Sequence> moved;
   for (Sequence* one : given) moved.push_back(std::move(*one));
   const auto back = [&] {
@@ -119,18 +98,20 @@ void permute(KvCache& cache, const nb::list& sequences, const std::vector<std::i
 }
 
 // Saves a fork, so that other threads of Python may go on with the sequence.
-void save(const KvCache& cache, const Sequence& sequence, const std::string& path, const std::string& note) {
+void save(const KvCache& cache, const Sequence& sequence, const nb::bytes& path, const std::string& note) {
+  const std::string file(path.c_str(), path.size());
   KvCache same(cache);
   const Sequence copy = same.fork(sequence);
   const nb::gil_scoped_release released;
-  same.save(copy, path, note);
+  same.save(copy, file, note);
 }
 
-Sequence load(KvCache& cache, const std::string& path, const std::string& note, std::uint64_t salt,
+Sequence load(KvCache& cache, const nb::bytes& path, const std::string& note, std::uint64_t salt,
               bool mapped) {
+  const std::string file(path.c_str(), path.size());
   const nb::gil_scoped_release released;
   return cache.load(
-      path, {.note = note, .salt = salt, .memory = mapped ? CacheMemory::mapped : CacheMemory::copied});
+      file, {.note = note, .salt = salt, .memory = mapped ? CacheMemory::mapped : CacheMemory::copied});
 }
 
 // The rows [begin, begin + rows) of one entry; `target` is [1, heads, rows, dim] with contiguous rows.

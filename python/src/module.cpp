@@ -16,24 +16,31 @@ namespace {
 
 namespace nb = nanobind;
 
+// A message may hold bytes of a file, which need not be UTF-8.
+nb::object text(const std::string& bytes) {
+  return nb::steal(PyUnicode_DecodeUTF8(bytes.data(), static_cast<Py_ssize_t>(bytes.size()), "replace"));
+}
+
 // Fovea's exceptions as the package's own, with their four parts.
 void translate(const std::exception_ptr& thrown, void*) {
   try {
     std::rethrow_exception(thrown);
   } catch (const InvalidArgument& error) {
     const nb::object type = nb::module_::import_("fovea._errors").attr("InvalidArgument");
-    const nb::object value = type(error.function(), error.argument(), error.expected(), error.got());
+    const nb::object value =
+        type(text(error.function()), text(error.argument()), text(error.expected()), text(error.got()));
     PyErr_SetObject(type.ptr(), value.ptr());
   } catch (const FileError& error) {
     const nb::object type = nb::module_::import_("fovea._errors").attr("FileError");
-    const nb::object value = type(error.what(), error.file(), error.offset(), error.reason());
+    const nb::object value =
+        type(text(error.what()), text(error.file()), error.offset(), text(error.reason()));
     PyErr_SetObject(type.ptr(), value.ptr());
   } catch (const CacheFull& error) {
     const nb::object type = nb::module_::import_("fovea._errors").attr("CacheFull");
     const nb::object value = type(error.what(), error.needed(), error.used(), error.limit());
     PyErr_SetObject(type.ptr(), value.ptr());
   } catch (const Error& error) {
-    PyErr_SetString(PyExc_RuntimeError, error.what());
+    PyErr_SetObject(PyExc_RuntimeError, text(error.what()).ptr());
   }
 }
 

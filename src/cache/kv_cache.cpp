@@ -61,14 +61,15 @@ void write_rows(const ConstTensorView& x, std::int64_t first, const Slots& slots
   }
 }
 
-void check_rows(const char* argument, const ConstTensorView& x, std::int64_t heads, std::int64_t rows,
-                std::int64_t dim, DType dtype) {
+// x: [sequences, heads, rows, dim]; any number of rows if `rows` is below 0.
+void check_rows(const char* argument, const ConstTensorView& x, std::int64_t sequences, std::int64_t heads,
+                std::int64_t rows, std::int64_t dim, DType dtype) {
   const auto expected = [&] {
-    return "[1, " + std::to_string(heads) + ", " + (rows < 0 ? "rows" : std::to_string(rows)) + ", " +
-           std::to_string(dim) + "] of " + std::string(to_string(dtype)) +
-           (size_of(dtype) == 2 ? " or f32" : "");
+    return "[" + std::to_string(sequences) + ", " + std::to_string(heads) + ", " +
+           (rows < 0 ? "rows" : std::to_string(rows)) + ", " + std::to_string(dim) + "] of " +
+           std::string(to_string(dtype)) + (size_of(dtype) == 2 ? " or f32" : "");
   };
-  const bool fits = x && x.rank() == 4 && x.size(0) == 1 && x.size(1) == heads && x.size(3) == dim &&
+  const bool fits = x && x.rank() == 4 && x.size(0) == sequences && x.size(1) == heads && x.size(3) == dim &&
                     (rows < 0 || x.size(2) == rows) &&
                     (x.dtype() == dtype || (size_of(dtype) == 2 && x.dtype() == DType::f32));
   if (!fits) refuse("append", argument, expected(), described(x));
@@ -137,6 +138,17 @@ Sequence::State& KvCache::state_of(const char* function, const Sequence& sequenc
   if (sequence.state_->cache != impl_)
     refuse(function, "sequence", "a sequence of this cache", "a sequence of another cache");
   return *sequence.state_;
+}
+
+std::vector<Sequence::State*> KvCache::states_of(const char* function,
+                                                 std::span<Sequence* const> sequences) const {
+  std::vector<Sequence::State*> states;
+  for (const Sequence* sequence : sequences) states.push_back(&state_of(function, *sequence));
+  std::vector<Sequence::State*> sorted = states;
+  std::ranges::sort(sorted);
+  if (std::ranges::adjacent_find(sorted) != sorted.end())
+    refuse(function, "sequences", "different sequences", "one of them twice");
+  return states;
 }
 
 Sequence KvCache::start() {
@@ -232,39 +244,56 @@ void KvCache::reserve(Sequence& sequence, std::int64_t rows) {
 }
 
 void KvCache::append(std::int64_t layer, Sequence& sequence, ConstTensorView key, ConstTensorView value) {
-  Sequence::State& state = state_of("append", sequence);
-  const std::size_t number = checked_layer("append", layer, state.pending.size());
+  Sequence::State* const one = &state_of("append", sequence);
+  append_rows(layer, {&one, 1}, key, value);
+}
+
+void KvCache::append(std::int64_t layer, std::span<Sequence* const> sequences, ConstTensorView key,
+                     ConstTensorView value) {
+  append_rows(layer, states_of("append", sequences), key, value);
+}
+
+void KvCache::append_rows(std::int64_t layer, std::span<Sequence::State* const> states, ConstTensorView key,
+                          ConstTensorView value) {
+  const std::size_t number = checked_layer("append", layer, impl_->options.layers.size());
   const CacheLayer& spec = impl_->options.layers[number];
   expect_store("append", number, spec, Keeps::rows);
-  check_rows("key", key, spec.num_kv_heads, -1, spec.head_dim, spec.dtype);
+  const auto count = static_cast<std::int64_t>(states.size());
+  check_rows("key", key, count, spec.num_kv_heads, -1, spec.head_dim, spec.dtype);
   const std::int64_t rows = key.size(2);
-  if (spec.values == CacheValues::own) {
-    check_rows("value", value, spec.num_kv_heads, rows, spec.value_dim, spec.dtype);
+  const bool has_values = spec.values == CacheValues::own;
+  if (has_values) {
+    check_rows("value", value, count, spec.num_kv_heads, rows, spec.value_dim, spec.dtype);
   } else if (value) {
     refuse("append", "value",
            spec.values == CacheValues::none ? "nothing: the layer has no values"
                                             : "nothing: the values are the first elements of the keys",
            described(value));
   }
-  std::int64_t& pending = state.pending[number];
-  if (rows > state.reserved - pending)
-    refuse("append", "key",
-           "at most " + std::to_string(state.reserved - pending) + " rows, as " +
-               std::to_string(state.reserved) + " were reserved and " + std::to_string(pending) +
-               " of them are written",
-           std::to_string(rows));
-  const Impl::Place& place = impl_->places[number];
-  Rows& group = *state.groups[place.group];
-  for (std::int64_t row = 0; row < rows;) {
-    const Slots slots = group.slots(state.length + pending + row, rows - row);
-    const BlockLayout::Layer& at = group.layout().layers[place.index];
-    const std::int64_t head_bytes = at.head_bytes(group.layout().rows);
-    write_rows(key, row, slots, at.key_offset, head_bytes, spec.dtype);
-    if (spec.values == CacheValues::own)
-      write_rows(value, row, slots, at.value_offset, head_bytes, spec.dtype);
-    row += slots.count;
+  for (const Sequence::State* state : states) {
+    const std::int64_t pending = state->pending[number];
+    if (rows > state->reserved - pending)
+      refuse("append", "key",
+             "at most " + std::to_string(state->reserved - pending) + " rows, as " +
+                 std::to_string(state->reserved) + " were reserved and " + std::to_string(pending) +
+                 " of them are written",
+             std::to_string(rows));
   }
-  pending += rows;
+  for (std::int64_t n = 0; n < count; ++n) {
+    Sequence::State& state = *states[static_cast<std::size_t>(n)];
+    std::int64_t& pending = state.pending[number];
+    const Impl::Place& place = impl_->places[number];
+    Rows& group = *state.groups[place.group];
+    for (std::int64_t row = 0; row < rows;) {
+      const Slots slots = group.slots(state.length + pending + row, rows - row);
+      const BlockLayout::Layer& at = group.layout().layers[place.index];
+      const std::int64_t head_bytes = at.head_bytes(group.layout().rows);
+      write_rows(key.slice(0, n, 1), row, slots, at.key_offset, head_bytes, spec.dtype);
+      if (has_values) write_rows(value.slice(0, n, 1), row, slots, at.value_offset, head_bytes, spec.dtype);
+      row += slots.count;
+    }
+    pending += rows;
+  }
 }
 
 KeyValueView KvCache::view(std::int64_t layer, const Sequence& sequence) const {
@@ -352,9 +381,24 @@ void Sequence::State::finish_commit(std::int64_t rows) {
   drop_pending();
 }
 
+namespace {
+
+// Throws unless the rows of `state` can be committed with these ids. Returns their number.
+std::int64_t checked_commit(const Sequence::State& state, std::span<const std::int32_t> ids) {
+  const std::int64_t rows = pending_rows("commit", state);
+  if (!ids.empty() && static_cast<std::int64_t>(ids.size()) != rows)
+    refuse("commit", "ids", "one id for each of the " + std::to_string(rows) + " pending rows, or none",
+           std::to_string(ids.size()));
+  return rows;
+}
+
+}  // namespace
+
 void KvCache::commit(Sequence& sequence, std::span<const std::int32_t> ids) {
-  Sequence* const one = &sequence;
-  commit({&one, 1}, {&ids, 1});
+  Sequence::State& state = state_of("commit", sequence);
+  const std::int64_t rows = checked_commit(state, ids);
+  state.prepare_commit(rows, ids);
+  state.finish_commit(rows);
 }
 
 void KvCache::commit(std::span<Sequence* const> sequences,
@@ -363,37 +407,19 @@ void KvCache::commit(std::span<Sequence* const> sequences,
     refuse("commit", "ids",
            "a list for each of the " + std::to_string(sequences.size()) + " sequences, or none",
            std::to_string(ids.size()) + " lists");
-  struct Commit {
-    Sequence::State* state;
-    std::int64_t rows;
-    std::span<const std::int32_t> ids;
-  };
-  std::vector<Commit> commits;
-  for (std::size_t n = 0; n < sequences.size(); ++n) {
-    Sequence::State& state = state_of("commit", *sequences[n]);
-    const std::int64_t rows = pending_rows("commit", state);
-    const std::span<const std::int32_t> own = ids.empty() ? std::span<const std::int32_t>() : ids[n];
-    if (!own.empty() && static_cast<std::int64_t>(own.size()) != rows)
-      refuse("commit", "ids", "one id for each of the " + std::to_string(rows) + " pending rows, or none",
-             std::to_string(own.size()));
-    commits.push_back({&state, rows, own});
-  }
-  if (commits.size() > 1) {
-    std::vector<const Sequence::State*> states;
-    for (const Commit& one : commits) states.push_back(one.state);
-    std::ranges::sort(states);
-    if (std::ranges::adjacent_find(states) != states.end())
-      refuse("commit", "sequences", "different sequences", "one of them twice");
-  }
+  const std::vector<Sequence::State*> states = states_of("commit", sequences);
+  const auto ids_of = [&](std::size_t n) { return ids.empty() ? std::span<const std::int32_t>() : ids[n]; };
+  std::vector<std::int64_t> rows;
+  for (std::size_t n = 0; n < states.size(); ++n) rows.push_back(checked_commit(*states[n], ids_of(n)));
   std::size_t prepared = 0;
   try {
-    for (; prepared < commits.size(); ++prepared)
-      commits[prepared].state->prepare_commit(commits[prepared].rows, commits[prepared].ids);
+    for (; prepared < states.size(); ++prepared)
+      states[prepared]->prepare_commit(rows[prepared], ids_of(prepared));
   } catch (...) {
-    while (prepared-- > 0) commits[prepared].state->abandon_commit();
+    while (prepared-- > 0) states[prepared]->abandon_commit();
     throw;
   }
-  for (const Commit& one : commits) one.state->finish_commit(one.rows);
+  for (std::size_t n = 0; n < states.size(); ++n) states[n]->finish_commit(rows[n]);
 }
 
 void KvCache::rollback(Sequence& sequence) {

@@ -78,24 +78,45 @@ using cache::Rows;
 using cache::Slots;
 
 void KvCache::replace(std::int64_t layer, Sequence& sequence, ConstTensorView row) {
-  Sequence::State& state = state_of("replace", sequence);
-  const std::size_t number = checked_layer("replace", layer, state.pending.size());
+  Sequence::State* const one = &state_of("replace", sequence);
+  if (row && row.rank() != 1) refuse("replace", "row", "one axis", described(row));
+  replace_rows(layer, {&one, 1}, row);
+}
+
+void KvCache::replace(std::int64_t layer, std::span<Sequence* const> sequences, ConstTensorView rows) {
+  const std::vector<Sequence::State*> states = states_of("replace", sequences);
+  if (!rows || rows.rank() != 2 || rows.size(0) != static_cast<std::int64_t>(states.size()))
+    refuse("replace", "rows", "a row for each of the " + std::to_string(states.size()) + " sequences",
+           described(rows));
+  replace_rows(layer, states, rows);
+}
+
+// The last axis of `rows` is a row.
+void KvCache::replace_rows(std::int64_t layer, std::span<Sequence::State* const> states,
+                           ConstTensorView rows) {
+  const std::size_t number = checked_layer("replace", layer, impl_->options.layers.size());
   const CacheLayer& spec = impl_->options.layers[number];
   expect_store("replace", number, spec, Keeps::last_row);
-  if (!row || row.rank() != 1 || row.size(0) != spec.head_dim || row.dtype() != spec.dtype ||
-      (spec.head_dim > 1 && row.stride(0) != 1))
-    refuse(
-        "replace", "row",
-        "[" + std::to_string(spec.head_dim) + "] of " + std::string(to_string(spec.dtype)) + ", contiguous",
-        described(row));
-  if (state.reserved == 0) refuse("replace", "sequence", "a sequence with reserved rows", "none reserved");
+  if (!rows || rows.size(rows.rank() - 1) != spec.head_dim || rows.dtype() != spec.dtype ||
+      !rows.contiguous())
+    refuse("replace", rows.rank() > 1 ? "rows" : "row",
+           std::to_string(spec.head_dim) + " elements of " + std::string(to_string(spec.dtype)) +
+               " for each sequence, contiguous",
+           described(rows));
+  for (const Sequence::State* state : states) {
+    if (state->reserved == 0) refuse("replace", "sequence", "a sequence with reserved rows", "none reserved");
+  }
   const Impl::Place& place = impl_->places[number];
-  Rows& group = *state.groups[place.group];
-  const BlockLayout::Layer& at = group.layout().layers[place.index];
-  const Slots slots = group.next_row();
-  std::memcpy(slots.block + at.key_offset + slots.slot * at.key_bytes(), row.raw(),
-              static_cast<std::size_t>(at.key_bytes()));
-  state.pending[number] = state.reserved;
+  const std::byte* from = rows.raw();
+  for (Sequence::State* state : states) {
+    Rows& group = *state->groups[place.group];
+    const BlockLayout::Layer& at = group.layout().layers[place.index];
+    const Slots slots = group.next_row();
+    const auto bytes = static_cast<std::size_t>(at.key_bytes());
+    std::memcpy(slots.block + at.key_offset + slots.slot * at.key_bytes(), from, bytes);
+    from += bytes;
+    state->pending[number] = state->reserved;
+  }
 }
 
 ConstTensorView KvCache::last_row(std::int64_t layer, const Sequence& sequence) const {

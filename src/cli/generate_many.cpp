@@ -39,12 +39,15 @@ class LineReader {
       : o_(options), coder_(coder), chat_(chat), writer_(writer) {}
 
   /// Throws FileError, naming the line. line.id is set then, if the line has one that can be read.
-  void read(const std::string& text, std::int64_t number, Line& line) {
+  void read(const text::CheckedLine& from, Line& line) {
+    const std::string& text = from.text;
+    const std::int64_t number = from.number;
     number_ = number;
     said_ = tools_ = nullptr;
     strings_ = o_.stop;
     draws_.clear();
     line = {{.sample = o_.sample}, number, nullptr, nullptr, o_.length_by_user};
+    if (!from.problem.empty()) refuse(from.problem);
     const ordered_json members =
         files::parse_ordered_json(name_of(o_.input), text, text::kMostChatDepth, number);
     if (!members.is_object()) refuse("expected a JSON object, got " + excerpt(text));
@@ -62,7 +65,12 @@ class LineReader {
     if (stops.has_strings) watch(std::move(stops.strings), line);
   }
   /// The error of a line that the model refuses, named as those of `read` are.
-  FileError refused(const Error& error) const { return {name_of(o_.input), number_, error.what(), "line"}; }
+  FileError refused(const Error& error) const {
+    const auto* argument = dynamic_cast<const InvalidArgument*>(&error);
+    return {name_of(o_.input), number_,
+            argument ? "expected " + argument->expected() + ", got " + argument->got() : error.what(),
+            "line"};
+  }
   /// The stops of the line that was read last.
   Stops stops() const { return stops_of(o_, coder_, strings_); }
 
@@ -89,6 +97,9 @@ class LineReader {
       if (!value.is_number()) expected(key, "a number", value);
       to = value.get<double>();
     };
+    const auto in_range = [&](bool holds, const char* what) {
+      if (!holds) expected(key, what, value);
+    };
     if (key == "prompt" || key == "messages") {
       const bool prompt = key == "prompt";
       if (!said_.is_null()) refuse("expected a \"prompt\" or \"messages\", got both");
@@ -99,17 +110,23 @@ class LineReader {
       tools_ = value;
     } else if (key == "length") {
       whole(sample.length);
+      in_range(sample.length >= 0, "a whole number of at least 0");
       line.length_given = true;
     } else if (key == "temperature") {
       number(sample.temperature);
+      in_range(sample.temperature >= 0.0, "a number of at least 0");
     } else if (key == "top_k") {
       whole(sample.top_k);
+      in_range(sample.top_k >= 0, "a whole number of at least 0");
     } else if (key == "top_p") {
       number(sample.top_p);
+      in_range(sample.top_p > 0.0 && sample.top_p <= 1.0, "a number above 0, at most 1");
     } else if (key == "min_p") {
       number(sample.min_p);
+      in_range(sample.min_p >= 0.0 && sample.min_p <= 1.0, "a number from 0 to 1");
     } else if (key == "repetition_penalty") {
       number(sample.repetition_penalty);
+      in_range(sample.repetition_penalty > 0.0, "a number above 0");
     } else if (key == "seed") {
       if (!value.is_number_unsigned()) expected(key, "a whole number of at least 0", value);
       sample.seed = value.get<std::uint64_t>();
@@ -253,8 +270,9 @@ class Answers {
   std::ostream& out_;
 };
 
-std::vector<std::string> lines_of(const GenerateOptions& o) {
-  return text::read_lines(o.input == "-" ? "/dev/stdin" : o.input);
+std::vector<text::CheckedLine> lines_of(const GenerateOptions& o) {
+  constexpr std::int64_t most_bytes = std::int64_t{1} << 26;  // of a line, such as a long chat
+  return text::read_checked_lines(o.input == "-" ? "/dev/stdin" : o.input, most_bytes);
 }
 
 }  // namespace
@@ -264,13 +282,13 @@ void write_many(const GenerateOptions& o, models::LanguageModel& model, const Co
   models::Batcher batcher(model, {.limit_bytes = o.limit_mb << 20,
                                   .prefix_bytes = (o.limit_mb << 20) / 4,
                                   .step_tokens = o.step_tokens});
-  const std::vector<std::string> lines = lines_of(o);
+  const std::vector<text::CheckedLine> lines = lines_of(o);
   Answers answers(lines.size(), out);
   LineReader reader(o, coder, chat, LineReader::Writer::batcher);
   for (std::size_t n = 0; n < lines.size(); ++n) {
     Line line;
     try {
-      reader.read(lines[n], static_cast<std::int64_t>(n) + 1, line);
+      reader.read(lines[n], line);
     } catch (const Error& error) {
       answers.set(n, line.id, failed(error));
       continue;
@@ -315,7 +333,7 @@ class SearchedLines {
     for (std::size_t n = 0; n < lines_.size(); ++n) {
       Line line;
       try {
-        reader.read(lines_[n], static_cast<std::int64_t>(n) + 1, line);
+        reader.read(lines_[n], line);
       } catch (const Error& error) {
         answers_.set(n, line.id, failed(error));
         continue;
@@ -360,7 +378,7 @@ class SearchedLines {
   }
 
  private:
-  std::vector<std::string> lines_;
+  std::vector<text::CheckedLine> lines_;
   Answers answers_;
   const std::string& output_;
   std::vector<std::pair<std::size_t, json>> places_;  // of each request: its line, and its id

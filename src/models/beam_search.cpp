@@ -42,9 +42,15 @@ class Searches {
 
   void run() {
     while (!cancelled()) {
-      admit();
-      if (running_.empty()) return;
-      step();
+      try {
+        admit();
+        if (running_.empty()) return;
+        step();
+      } catch (const CacheFull&) {
+        // Searches that run together fit together; one that is alone may have been too large.
+        if (running_.size() != 1) throw;
+        end_of(running_.begin(), std::current_exception());
+      }
     }
     for (auto search = running_.begin(); search != running_.end();) search = end_of(search);
   }
@@ -64,7 +70,7 @@ class Searches {
 
   // Requests are started in their order. One that is alone is always started, whatever it takes.
   void admit() {
-    for (; next_ < requests_.size(); ++next_) {
+    while (next_ < requests_.size()) {
       const BeamRequest& request = requests_[next_];
       const std::int64_t bytes = bytes_of(request);
       if (!running_.empty() &&
@@ -72,11 +78,12 @@ class Searches {
         return;
       Searched& search =
           running_.emplace_back(Searched{next_, Beams(request.prompt, request.options), {}, {}, bytes, true});
+      ++next_;
+      rows_ += request.options.beams;
+      promised_ += bytes;
       search.sequences.push_back(cache_.start());
       const auto last = read_prompt(model_, cache_, search.sequences[0], request.prompt);
       search.unread.emplace_back(last.begin(), last.end());
-      rows_ += request.options.beams;
-      promised_ += bytes;
     }
   }
 

@@ -394,8 +394,11 @@ END
 printf '%s\n' '{"prompt": "the"}' '{"prompt": "a cat", "repetition_penalty": 1.1}' >good.jsonl
 for beams in 1 2; do
   generate --input good.jsonl --length 6 --greedy --beam-size $beams >good
-  for wrong in '{"prompt": "a", "id": "mine", "lenght": 3}' '{"prompt": "a", "length": 1000, "id": "mine"}' '{"pro' ''; do
-    printf '%s\n' '{"prompt": "the"}' "$wrong" '{"prompt": "a cat", "repetition_penalty": 1.1, "id": 3}' >wrong.jsonl
+  for wrong in '{"prompt": "a", "id": "mine", "lenght": 3}' '{"prompt": "a", "length": 1000, "id": "mine"}' '{"pro' $'{"prompt": "a\xff"}' \
+    '{"prompt": "a", "top_p": 0}' '{"prompt": "a", "top_p": 1.5}' '{"prompt": "a", "min_p": 2}' '{"prompt": "a", "top_k": -1}' \
+    '{"prompt": "a", "temperature": -1}' '{"prompt": "a", "repetition_penalty": 0}' '{"prompt": "a", "length": -1}'; do
+    echo '{"prompt": "the"}' >wrong.jsonl
+    printf '%s\n' "$wrong" '{"prompt": "a cat", "repetition_penalty": 1.1, "id": 3}' >>wrong.jsonl
     if generate --input wrong.jsonl --length 6 --greedy --beam-size $beams >out 2>errors; then fail "took '$wrong'"; fi
     grep -q '^fovea: 1 of 3 lines failed.*wrong.jsonl (line 2' errors || fail "'$wrong': $(cat errors)"
     goes_on 2 'wrong.jsonl (line 2' || fail "'$wrong': $(cat out errors)"
@@ -408,6 +411,19 @@ for path in nowhere/state model; do
   refused "'--save-state': expected a file in a folder that may be written to" --prompt a --length 3 --save-state $path
   [[ ! -s out ]] || fail "wrote a text before it refused $path"
 done
+
+# Blank lines are no lines, and a long prompt is one. Beams that do not fit alone fail alone.
+printf '{"prompt": "the", "length": 3}\n\n  \n{"prompt": "a", "length": 3}\n\n' | generate --input - >out || fail "blank lines"
+[[ $(grep -o '"id":[0-9]*' out | tr '\n' ' ') == '"id":1 "id":4 ' ]] || fail "blank lines: $(cat out)"
+{
+  printf '{"prompt": "'
+  head -c 100000 /dev/zero | tr '\0' ' '
+  printf 'the", "length": 3}\n'
+} >long.jsonl
+generate --input long.jsonl >out || fail "a line of 100,000 bytes"
+printf '%s\n' '{"prompt": "a"}' "{\"prompt\": \"$prompt $prompt\", \"length\": 90}" '{"prompt": "the"}' >wrong.jsonl
+if generate --input wrong.jsonl --length 4 --greedy --beam-size 40 --limit-mb 1 >out 2>errors; then fail "took beams that do not fit"; fi
+goes_on 2 'of limit_bytes =' || fail "beams that do not fit: $(cat out errors)"
 
 # Translators: many sources are those of each alone, drawn or not, by one beam or several.
 mkdir bart

@@ -1,6 +1,7 @@
 """`fovea.KvCache` with NumPy: the verbs against the same rows as arrays, files, and what is refused."""
 
 import copy
+import os
 import pickle
 import subprocess
 import sys
@@ -105,7 +106,7 @@ def test_a_batch_is_appended_in_one_call(rng):
     cache.append(0, sequences, key, value)
     assert [cache.pending(0, s) for s in sequences] == [4, 4, 4]
     np.testing.assert_array_equal(cache.rows(0, sequences)[0], key)
-    with pytest.raises(fovea.InvalidArgument, match="a batch of the sequences"):
+    with pytest.raises(fovea.InvalidArgument, match=r"key: expected \[2, 2, rows, 8\]"):
         cache.append(0, sequences[:2], key, value)
 
 
@@ -263,7 +264,7 @@ def test_errors_name_the_argument(rng):
         (lambda: fovea.attention(q, cache=cache[0]), "sequences"),
         (lambda: fovea.attention(q, cache=cache[0], sequences=[s, s]), "sequences"),
         (lambda: fovea.attention(q, cache=cache[0], sequences=[]), "sequences"),
-        (lambda: fovea.attention(q, cache=cache[0], sequences=[other]), "sequence"),
+        (lambda: fovea.attention(q, cache=cache[0], sequences=[other]), "sequences"),
         (lambda: fovea.attention(q, key, value, cache=cache[0], sequences=[s]), "key"),
         (lambda: fovea.attention(q, key, value, sequences=[s]), "sequences"),
         (lambda: fovea.attention(q.astype("f8"), cache=cache[0], sequences=[s]), "cache[0].dtype"),
@@ -403,8 +404,8 @@ def test_errors_of_last_rows_and_names_of_functions(rng):
     for call, function, argument in (
         (lambda: cache.replace(0, s, row), "KvCache.replace", "layer"),
         (lambda: cache.replace(2, s, row), "KvCache.replace", "layer"),
-        (lambda: cache.replace(1, s, row[:, :1]), "KvCache.replace", "row"),
-        (lambda: cache.replace(1, s, row.astype("f8")), "KvCache.replace", "row"),
+        (lambda: cache.replace(1, s, row[:, :1]), "KvCache.replace", "rows"),
+        (lambda: cache.replace(1, s, row.astype("f8")), "KvCache.replace", "rows"),
         (lambda: cache.replace(1, s, None), "KvCache.replace", "rows"),
         (lambda: cache.replace(1, s, np.float32(3)), "KvCache.replace", "rows"),
         (lambda: cache.replace(1, [s, s], row), "KvCache.replace", "rows"),
@@ -415,17 +416,49 @@ def test_errors_of_last_rows_and_names_of_functions(rng):
         (lambda: cache.rows(1, s), "KvCache.rows", "layer"),
         (lambda: cache.rows(0, released), "KvCache.rows", "sequence"),
         (lambda: cache.save(released, "x"), "KvCache.save", "sequence"),
+        (lambda: cache.save(s, "x\0y"), "KvCache.save", "path"),
+        (lambda: cache.save(s, 3), "KvCache.save", "path"),
+        (lambda: cache.save(s, "x", note="\udc80"), "KvCache.save", "note"),
+        (lambda: cache.load(None), "KvCache.load", "path"),
+        (lambda: cache.replace(1, [s, s], np.zeros((2, 6), np.float32)), "KvCache.replace", "sequences"),
         (lambda: fovea.KvCache([fovea.CacheLayer(2, 6, values="none", store=fovea.LastRow())]), "KvCache",
          "layers[0].num_kv_heads"),
         (lambda: fovea.KvCache([fovea.CacheLayer(1, 6, store=fovea.LastRow())]), "KvCache", "layers[0].values"),
-        (lambda: fovea.attention(query(rng, 1), cache=cache[0], sequences=[released]), "attention", "sequence"),
-        (lambda: fovea.attention(query(rng, 1), cache=cache[1], sequences=[s]), "attention", "layer"),
-        (lambda: fovea.explain(query(rng, 1), cache=cache[0], sequences=[released]), "explain", "sequence"),
+        (lambda: fovea.attention(query(rng, 1), cache=cache[0], sequences=[released]), "attention", "sequences"),
+        (lambda: fovea.attention(query(rng, 1), cache=cache[1], sequences=[s]), "attention", "cache"),
+        (lambda: fovea.explain(query(rng, 1), cache=cache[0], sequences=[released]), "explain", "sequences"),
     ):
         with pytest.raises(fovea.InvalidArgument) as caught:
             call()
         assert (caught.value.function, caught.value.argument) == (function, argument), caught.value
     assert cache.pending(1, s) == 0
+    with pytest.raises(fovea.InvalidArgument, match='"none" beside LastRow'):
+        fovea.KvCache([fovea.CacheLayer(1, 6, store=fovea.LastRow())])
+
+
+def test_a_batch_is_written_whole_or_not_at_all(rng, tmp_path):
+    state = fovea.CacheLayer(1, 6, values="none", store=fovea.LastRow())
+    cache = fovea.KvCache([layer(), state])
+    a, b = cache.start(), cache.start()
+    cache.reserve(a, 1)
+    key, value = (np.concatenate([x, x]) for x in rows(rng, 1))
+    states = np.arange(12, dtype=np.float32).reshape(2, 6)
+    foreign, released = fovea.KvCache([layer(), state]).start(), cache.start()
+    cache.release(released)
+    for second in (b, foreign, released, a):  # the first has no reserved rows, the last stands there twice
+        for call in (lambda: cache.append(0, [a, second], key, value), lambda: cache.replace(1, [a, second], states)):
+            with pytest.raises(fovea.InvalidArgument):
+                call()
+            assert [cache.pending(n, a) for n in range(2)] == [0, 0]
+    cache.reserve(b, 1)
+    cache.append(0, [a, b], key, value)
+    cache.replace(1, [a, b], states)
+    for sequence in (a, b):
+        cache.commit(sequence)
+    np.testing.assert_array_equal(cache.last_row(1, [a, b]), states)
+    file = bytes(tmp_path) + b"/\xff"  # a name that is not UTF-8
+    cache.save(a, file)
+    np.testing.assert_array_equal(cache.last_row(1, cache.load(os.fsdecode(file))), states[:1])
 
 
 def test_explain_says_what_runs_over_a_cache(rng):

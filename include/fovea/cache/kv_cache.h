@@ -188,10 +188,17 @@ class KvCache {
   /// f32. `value` is empty where the layer has none of its own. Throws InvalidArgument for other shapes and
   /// dtypes, and for more rows than were reserved.
   void append(std::int64_t layer, Sequence& sequence, ConstTensorView key, ConstTensorView value);
+  /// The same for a batch: key [sequences, num_kv_heads, rows, head_dim], value likewise. Each sequence
+  /// stands there once. Nothing is written unless all of it can be.
+  void append(std::int64_t layer, std::span<Sequence* const> sequences, ConstTensorView key,
+              ConstTensorView value);
   /// LastRow alone: the row behind all rows that are reserved, [head_dim] in the dtype of the layer, in place
   /// of the one before. All reserved rows of the layer are then pending. Throws InvalidArgument for another
   /// store, shape or dtype, or where nothing is reserved.
   void replace(std::int64_t layer, Sequence& sequence, ConstTensorView row);
+  /// The same for several sequences: rows [sequences, head_dim], contiguous. Nothing is written unless all of
+  /// them can be.
+  void replace(std::int64_t layer, std::span<Sequence* const> sequences, ConstTensorView rows);
   /// LastRow alone: the committed row, [head_dim], or an empty view before the first. It is valid until the
   /// next commit. Throws InvalidArgument for another store.
   ConstTensorView last_row(std::int64_t layer, const Sequence& sequence) const;
@@ -261,6 +268,10 @@ class KvCache {
 
  private:
   Sequence::State& state_of(const char* function, const Sequence& sequence) const;
+  std::vector<Sequence::State*> states_of(const char* function, std::span<Sequence* const> sequences) const;
+  void append_rows(std::int64_t layer, std::span<Sequence::State* const> states, ConstTensorView key,
+                   ConstTensorView value);
+  void replace_rows(std::int64_t layer, std::span<Sequence::State* const> states, ConstTensorView rows);
   std::vector<Sequence> permuted(std::span<Sequence> sequences, std::span<const std::int64_t> from);
   std::shared_ptr<Impl> impl_;
 };

@@ -83,7 +83,7 @@ struct BeamRequest {
 };
 /// Called once for each request with its number, as soon as it is searched, or the search was cancelled. A
 /// request that had not started by then has no call. `error` is what ended this search alone, such as rules
-/// that leave no id; there are no texts then.
+/// that leave no id, or a cache in which it does not fit; there are no texts then.
 using BeamsDone =
     std::function<void(std::size_t number, std::vector<BeamText> texts, std::exception_ptr error)>;
 /// How much is searched side by side: open texts, and bytes of a cache for their whole lengths. A request
