@@ -50,8 +50,9 @@ void TimesEluSlope(const T* x, int64_t count, T* derivative) {
 }
 
 template <class T>
-void Divide(T divisor, int64_t count, T* x) {
-  MapElements(x, count, x, [=](auto d, auto element, auto) { return hn::Div(element, hn::Set(d, divisor)); });
+void Divide(const T* from, T divisor, int64_t count, T* to) {
+  MapElements(from, count, to,
+              [=](auto d, auto element, auto) { return hn::Div(element, hn::Set(d, divisor)); });
 }
 
 template <class T>
@@ -111,11 +112,11 @@ void EluPlusOneF32(const float* x, int64_t count, float* to) {
 void EluPlusOneF64(const double* x, int64_t count, double* to) {
   EluPlusOne(x, count, to);
 }
-void DivideF32(float divisor, int64_t count, float* x) {
-  Divide(divisor, count, x);
+void DivideF32(const float* from, float divisor, int64_t count, float* to) {
+  Divide(from, divisor, count, to);
 }
-void DivideF64(double divisor, int64_t count, double* x) {
-  Divide(divisor, count, x);
+void DivideF64(const double* from, double divisor, int64_t count, double* to) {
+  Divide(from, divisor, count, to);
 }
 void TimesEluSlopeF32(const float* x, int64_t count, float* d) {
   TimesEluSlope(x, count, d);
@@ -137,11 +138,11 @@ void elu_plus_one(const float* x, std::int64_t count, float* to) {
 void elu_plus_one(const double* x, std::int64_t count, double* to) {
   FOVEA_BEST(EluPlusOneF64)(x, count, to);
 }
-void divide(float divisor, std::int64_t count, float* x) {
-  FOVEA_BEST(DivideF32)(divisor, count, x);
+void divide(const float* from, float divisor, std::int64_t count, float* to) {
+  FOVEA_BEST(DivideF32)(from, divisor, count, to);
 }
-void divide(double divisor, std::int64_t count, double* x) {
-  FOVEA_BEST(DivideF64)(divisor, count, x);
+void divide(const double* from, double divisor, std::int64_t count, double* to) {
+  FOVEA_BEST(DivideF64)(from, divisor, count, to);
 }
 void times_elu_slope(const float* x, std::int64_t count, float* d) {
   FOVEA_BEST(TimesEluSlopeF32)(x, count, d);

@@ -13,9 +13,9 @@ void elu_plus_one(const double* x, std::int64_t count, double* to);
 void times_elu_slope(const float* x, std::int64_t count, float* d);
 void times_elu_slope(const double* x, std::int64_t count, double* d);
 
-/// x ← x / divisor
-void divide(float divisor, std::int64_t count, float* x);
-void divide(double divisor, std::int64_t count, double* x);
+/// to ← from / divisor. `to` may be `from`.
+void divide(const float* from, float divisor, std::int64_t count, float* to);
+void divide(const double* from, double divisor, std::int64_t count, double* to);
 
 /// c = a·b with a [rows, inner], b [inner, columns] and c [rows, columns], all contiguous. `columns` is a
 /// multiple of 16.

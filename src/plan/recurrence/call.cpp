@@ -73,13 +73,17 @@ void finish_output(const RecurrencePlan::Impl& plan, const kernels::Operand<T*>&
                    Executor& executor) {
   const std::int64_t dim = plan.shape.value_dim;
   const kernels::Operand<T*> denominators = weight_operand<T>(outputs.denominator);
-  for_token_rows(sequences, plan.shape.num_output_heads(), executor,
-                 [&](std::int64_t b, std::int64_t h, std::int64_t r) {
-                   T* row = from.row(b, h, r);
-                   const T denominator = row[dim] + static_cast<T>(plan.epsilon());
-                   kernels::divide(denominator, dim, row);
-                   if (denominators.data) *denominators.row(b, h, r) = denominator;
-                   write_row(static_cast<const T*>(row), outputs.output, b, h, r);
+  const bool is_t = outputs.output.dtype() == dtype_of<T>;
+  for_token_runs(sequences, plan.shape.num_output_heads(), executor,
+                 [&](std::int64_t b, std::int64_t h, std::int64_t first, std::int64_t count) {
+                   for (std::int64_t r = first; r < first + count; ++r) {
+                     T* row = from.row(b, h, r);
+                     const T denominator = row[dim] + static_cast<T>(plan.epsilon());
+                     if (denominators.data) *denominators.row(b, h, r) = denominator;
+                     T* to = is_t ? row_pointer<T>(outputs.output, b, h, r) : row;
+                     kernels::divide(row, denominator, dim, to);
+                     if (!is_t) write_row(static_cast<const T*>(row), outputs.output, b, h, r);
+                   }
                  });
 }
 

@@ -25,17 +25,29 @@ class OperandCopies {
   }
   void make(const RecurrencePlan::Impl& plan, std::span<const TokenSequence> sequences,
             Executor& executor) const {
-    for_token_rows(sequences, heads_, executor, [&](std::int64_t b, std::int64_t h, std::int64_t r) {
-      const Copy* copy = list_.data();
-      for (; h >= copy->from.size(1); ++copy) h -= copy->from.size(1);
-      T* row = copy->to.row(b, h, r);
-      const bool features = copy->change == Change::features;
-      if (features && copy->from.dtype() == dtype_of<T>)
-        return kernels::elu_plus_one(row_pointer<T>(copy->from, b, h, r), plan.shape.key_dim, row);
-      read_row(copy->from, b, h, r, row);
-      if (features) kernels::elu_plus_one(row, plan.shape.key_dim, row);
-      if (copy->change == Change::ones) row[plan.shape.value_dim] = T(1);
-    });
+    const std::int64_t key_dim = plan.shape.key_dim;
+    for_token_runs(sequences, heads_, executor,
+                   [&](std::int64_t b, std::int64_t h, std::int64_t first, std::int64_t count) {
+                     const Copy* copy = list_.data();
+                     for (; h >= copy->from.size(1); ++copy) h -= copy->from.size(1);
+                     const bool features = copy->change == Change::features,
+                                is_t = copy->from.dtype() == dtype_of<T>;
+                     // Rows side by side are mapped at once: a call for each took a fifth of the time of the
+                     // map.
+                     if (features && is_t && copy->from.stride(2) == key_dim)
+                       return kernels::elu_plus_one(row_pointer<T>(copy->from, b, h, first), count * key_dim,
+                                                    copy->to.row(b, h, first));
+                     for (std::int64_t r = first; r < first + count; ++r) {
+                       T* row = copy->to.row(b, h, r);
+                       if (features && is_t) {
+                         kernels::elu_plus_one(row_pointer<T>(copy->from, b, h, r), key_dim, row);
+                         continue;
+                       }
+                       read_row(copy->from, b, h, r, row);
+                       if (features) kernels::elu_plus_one(row, key_dim, row);
+                       if (copy->change == Change::ones) row[plan.shape.value_dim] = T(1);
+                     }
+                   });
   }
 
  private:

@@ -24,6 +24,18 @@ void for_token_rows(std::span<const kernels::TokenSequence> sequences, std::int6
   });
 }
 
+/// f(entry, head, first row, count) for rows that follow each other, in the same order: all of a sequence
+/// without padding, else each alone.
+template <class F>
+void for_token_runs(std::span<const kernels::TokenSequence> sequences, std::int64_t heads, Executor& executor,
+                    F f) {
+  executor.parallel_for(static_cast<std::int64_t>(sequences.size()) * heads, [&](std::int64_t unit, int) {
+    const kernels::TokenSequence& sequence = sequences[static_cast<std::size_t>(unit / heads)];
+    if (!sequence.rows) return f(sequence.entry, unit % heads, sequence.begin, sequence.count);
+    for (std::int64_t i = 0; i < sequence.count; ++i) f(sequence.entry, unit % heads, sequence.row(i), 1);
+  });
+}
+
 /// The row of a view [batch, heads, len, dim].
 template <class S, class View>
 auto* row_pointer(const View& view, std::int64_t entry, std::int64_t head, std::int64_t row) {
