@@ -34,6 +34,14 @@ std::atomic<const OpenMp*> openmp{nullptr};  // null until it is found
 // and GCC's runtime waits for them for ever.
 std::atomic<bool> forked{false};
 
+// The runtime, if PyTorch uses as many threads. With another number it would end threads and start others at
+// each change between PyTorch's operations and ours.
+const OpenMp* team_of(int threads) {
+  const OpenMp* found = openmp.load(std::memory_order_acquire);
+  const bool serves = found && !forked.load(std::memory_order_relaxed) && found->most_threads() == threads;
+  return serves ? found : nullptr;
+}
+
 // Set while this thread runs a body.
 thread_local bool inside_body = false;
 
@@ -71,12 +79,8 @@ class HostTeam final : public Executor {
     if (count <= 0) return;
     const int threads = thread_count();
     if (count == 1 || threads == 1 || inside_body) return serial_executor().parallel_for(count, body);
-    const OpenMp* found = openmp.load(std::memory_order_acquire);
-    // With another number of threads a runtime would end threads and start others at each change between
-    // PyTorch's operations and ours.
-    if (!found || forked.load(std::memory_order_relaxed) || found->most_threads() != threads ||
-        found->in_parallel())
-      return pool_.parallel_for(count, body);
+    const OpenMp* found = team_of(threads);
+    if (!found || found->in_parallel()) return pool_.parallel_for(count, body);
     Shared shared{body, count, found->thread_number};
     found->parallel([](void* of) { static_cast<Shared*>(of)->drain(); }, &shared,
                     static_cast<unsigned>(threads), 0);
@@ -132,6 +136,10 @@ bool join_threads_of_torch() {
     return true;
   }();
   return joined;
+}
+
+double least_shared_work() {
+  return team_of(default_executor().thread_count()) ? 3 << 16 : least_work_of_pools;
 }
 
 void set_num_threads(int threads) {

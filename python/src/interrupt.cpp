@@ -14,6 +14,7 @@
 
 #include "fovea/core/cancellation.h"
 #include "fovea/core/executor.h"
+#include "host_team.h"
 
 namespace fovea::python {
 namespace {
@@ -105,7 +106,7 @@ void interruptible(const std::function<void(Executor&)>& work) {
   try {
     const nb::gil_scoped_release released;
     CancellableExecutor executor(default_executor(), [&signals] { return signals.stopped(); });
-    executor.run_small_calls_alone();
+    executor.run_small_calls_alone(least_shared_work());
     work(executor);
   } catch (const Cancelled&) {
     std::rethrow_exception(signals.raised());

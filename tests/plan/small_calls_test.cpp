@@ -105,6 +105,8 @@ TEST(SmallCalls, RunOnTheExecutorThatIsGiven) {
   stoppable.run_small_calls_alone();
   EXPECT_EQ(loops_of_attend(counting, 32, &stoppable), 0);
   EXPECT_GT(loops_of_attend(counting, 128, &stoppable), 0);
+  stoppable.run_small_calls_alone(1.0);
+  EXPECT_GT(loops_of_attend(counting, 32, &stoppable), 0);
 }
 
 }  // namespace

@@ -40,21 +40,20 @@ class CancellableExecutor final : public Executor {
   /// once. It must not throw, and once it has returned true it must keep returning true.
   CancellableExecutor(Executor& executor, std::function<bool()> stopped);
   /// As a call without an executor: small calls run on the calling thread alone, and are not stopped.
-  void run_small_calls_alone() noexcept { small_calls_alone_ = true; }
+  void run_small_calls_alone(double least_shared_work = least_work_of_pools) noexcept {
+    least_shared_work_ = least_shared_work;
+  }
 
   int thread_count() const noexcept override { return executor_.thread_count(); }
   void parallel_for(std::int64_t count, ParallelBody body) override;
-  Executor& for_small_calls() noexcept override {
-    if (small_calls_alone_) return serial_executor();
-    return *this;
-  }
+  double least_shared_work() const noexcept override { return least_shared_work_; }
 
  private:
   friend void throw_if_cancelled();
 
   Executor& executor_;
   std::function<bool()> stopped_;
-  bool small_calls_alone_ = false;
+  double least_shared_work_ = 0.0;
 };
 
 /// Throws Cancelled if this thread works for a CancellableExecutor that was told to stop. For bodies whose

@@ -36,10 +36,14 @@ class Executor {
   /// thread_count()). The calling thread works too. Returns when all units are done, and then rethrows the
   /// first exception of a body. A call from inside a body runs serially.
   virtual void parallel_for(std::int64_t count, ParallelBody body) = 0;
-  /// The executor for calls so short that they end before a second thread wakes (CallResources). Returns this
-  /// executor by default.
-  virtual Executor& for_small_calls() noexcept { return *this; }
+  /// Calls of fewer multiply-adds run on the calling thread alone (CallResources). By default all calls are
+  /// shared out.
+  virtual double least_shared_work() const noexcept { return 0.0; }
 };
+
+/// That number for a pool: such calls take 4 to 10 us, and every loop of a pool waits until its threads have
+/// woken, 18 to 30 us where they sleep.
+inline constexpr double least_work_of_pools = 1 << 18;
 
 /// A pool of `threads` workers, which include the calling thread. Throws InvalidArgument for fewer than 1.
 /// The pool also works in a process forked from this one: it starts new threads there at the first call. A
