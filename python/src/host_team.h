@@ -12,10 +12,10 @@ namespace fovea::python {
 /// PyTorch, and 6.7 ms alone.
 bool join_threads_of_torch();
 
-/// Calls of fewer multiply-adds run on the calling thread alone. On PyTorch's threads that is three quarters of
-/// what it is on a pool, because they do not sleep between operations that come one behind the other. Decoding
-/// of 256 keys by 8 heads of 64 took 24.5 us on two of them and 30.0 on one. With 128 keys it took as long on
-/// both.
+/// Calls of fewer multiply-adds run on the calling thread alone. On PyTorch's threads that is three quarters
+/// of what it is on a pool, because they do not sleep between operations that come one behind the other.
+/// Decoding of 256 keys by 8 heads of 64 took 24.5 us on two of them and 30.0 on one. With 128 keys it took
+/// as long on both.
 double least_shared_work();
 
 /// Makes `threads` the number of threads of later calls. Throws Error if that many cannot be started.

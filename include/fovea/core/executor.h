@@ -41,8 +41,8 @@ class Executor {
   virtual double least_shared_work() const noexcept { return 0.0; }
 };
 
-/// That number for a pool. Such calls take 4 to 10 us. Every loop of a pool waits until its threads have woken,
-/// which takes 18 to 30 us where they sleep.
+/// That number for a pool. Such calls take 4 to 10 us. Every loop of a pool waits until its threads have
+/// woken, which takes 18 to 30 us where they sleep.
 inline constexpr double least_work_of_pools = 1 << 18;
 
 /// A pool of `threads` workers, which include the calling thread. Throws InvalidArgument for fewer than 1.
