@@ -217,13 +217,10 @@ nn::Var LanguageModel::extend(std::span<const Next> next, KvCache& cache,
   nn::Context inference{.products = autograd::Products::by_row};
   const nn::Var tokens = reshape(embedding_(inference, all, embedding_factor_),
                                  {1, std::ssize(all), stack_.spec().input_elements()});
-  return stack_.extend(inference, stack_.enter(inference, tokens, starts, first),
-                       {.cache = cache,
-                        .entries = entries,
-                        .starts = starts,
-                        .ids = known,
-                        .before_commit = before_commit},
-                       {.mask = Causal{}});
+  return stack_.extend(
+      inference, stack_.enter(inference, tokens, starts, first),
+      {.cache = cache, .entries = entries, .starts = starts, .ids = known, .before_commit = before_commit},
+      {.mask = Causal{}});
 }
 
 }  // namespace fovea::models
