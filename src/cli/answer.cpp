@@ -131,7 +131,7 @@ void run(const Options& o) {
 void register_answer(Command app) {
   auto o = std::make_shared<Options>();
   Command command = app.add_subcommand("answer", "Find the answer to a question in texts");
-  add_text_options(command, o->head, "contexts in which the answer is sought");
+  add_head_options(command, o->head, "contexts in which the answer is sought");
   command.add_option("--question", o->question, "what is asked").required();
   command.add_option("--top-k", o->top_k, "answers for each context, the best first")
       .check(in_range(1, 1 << 20));

@@ -50,7 +50,7 @@ void run(const Options& o) {
 void register_classify(Command app) {
   auto o = std::make_shared<Options>();
   Command command = app.add_subcommand("classify", "Say which labels texts have");
-  add_text_options(command, o->head, "texts to classify");
+  add_head_options(command, o->head, "texts to classify");
   add_truncate(command, o->head);
   command.add_option("--top-k", o->top_k, "labels for each text, the best first; 0: all");
   command.callback([o] {

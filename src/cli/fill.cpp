@@ -110,7 +110,7 @@ void run(const Options& o) {
 void register_fill(Command app) {
   auto o = std::make_shared<Options>();
   Command command = app.add_subcommand("fill", "Say which words fit in the place of a mask, such as [MASK]");
-  add_text_options(command, o->head, "texts with the mask token of the model");
+  add_head_options(command, o->head, "texts with the mask token of the model");
   command.add_option("--top-k", o->top_k, "tokens for each mask, the best first").check(positive());
   command.callback([o] {
     catch_signals();

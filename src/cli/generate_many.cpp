@@ -11,6 +11,7 @@
 #include "cli/generate_ids.h"
 #include "cli/generate_options.h"
 #include "cli/text_stream.h"
+#include "cli/texts.h"
 #include "core/excerpt.h"
 #include "files/json.h"
 #include "fovea/models/batcher.h"
@@ -68,7 +69,9 @@ class LineReader {
   FileError refused(const Error& error) const {
     const auto* argument = dynamic_cast<const InvalidArgument*>(&error);
     return {name_of(o_.input), number_,
-            argument ? "expected " + argument->expected() + ", got " + argument->got() : error.what(),
+            argument ? "'" + argument->argument() + "': expected " + argument->expected() + ", got " +
+                           argument->got()
+                     : error.what(),
             "line"};
   }
   /// The stops of the line that was read last.
@@ -272,7 +275,7 @@ class Answers {
 
 std::vector<text::CheckedLine> lines_of(const GenerateOptions& o) {
   constexpr std::int64_t most_bytes = std::int64_t{1} << 26;  // of a line, such as a long chat
-  return text::read_checked_lines(o.input == "-" ? "/dev/stdin" : o.input, most_bytes);
+  return text::read_checked_lines(input_path(o.input), most_bytes);
 }
 
 }  // namespace
@@ -289,8 +292,11 @@ void write_many(const GenerateOptions& o, models::LanguageModel& model, const Co
     Line line;
     try {
       reader.read(lines[n], line);
-    } catch (const Error& error) {
+    } catch (const FileError& error) {
       answers.set(n, line.id, failed(error));
+      continue;
+    } catch (const Error& error) {  // of the tokenizer
+      answers.set(n, line.id, failed(reader.refused(error)));
       continue;
     }
     models::Request request = std::move(line.request);
@@ -334,8 +340,11 @@ class SearchedLines {
       Line line;
       try {
         reader.read(lines_[n], line);
-      } catch (const Error& error) {
+      } catch (const FileError& error) {
         answers_.set(n, line.id, failed(error));
+        continue;
+      } catch (const Error& error) {  // of the tokenizer
+        answers_.set(n, line.id, failed(reader.refused(error)));
         continue;
       }
       models::BeamOptions beams = beams_of(o, line.request.sample);

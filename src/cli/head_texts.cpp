@@ -7,6 +7,7 @@
 
 #include "cli/commands.h"
 #include "fovea/core/error.h"
+#include "fovea/train/coder.h"
 
 namespace fovea::cli {
 namespace {
@@ -48,6 +49,11 @@ models::FamilyConfig config_of(const models::ModelFolder& folder, std::initializ
 
 }  // namespace
 
+void add_head_options(Command command, HeadOptions& options, const std::string& texts) {
+  add_text_options(command, options, texts);
+  add_weights_option(command, options.weights);
+}
+
 void add_truncate(Command command, HeadOptions& options) {
   options.has_truncate = true;
   command.add_flag("--truncate", options.truncate,
@@ -57,17 +63,14 @@ void add_truncate(Command command, HeadOptions& options) {
 HeadModel::HeadModel(const HeadOptions& options, std::string command,
                      std::initializer_list<models::FamilyHead> heads)
     : command_(std::move(command)),
+      model_(options.model),
       truncate_(options.truncate),
       has_truncate_(options.has_truncate),
       config_(config_of(models::ModelFolder(options.model), heads)),
       read_(text::read_folder_tokenizer(options.model)),
-      encoder_(models::ModelFolder(options.model).text_encoder()),
+      encoder_(models::ModelFolder(options.model).text_encoder(autograd::parse_weight_type(options.weights))),
       longest_(std::min(read_.max_length.value_or(config_.positions), config_.positions)) {
   nn::use_threads(options.threads);
-  if (tokenizer().size() > config_.vocabulary)
-    throw FileError(options.model, -1,
-                    fmt::format("the tokenizer has ids up to {}, and the model {} ids",
-                                tokenizer().size() - 1, config_.vocabulary));
 }
 
 void HeadModel::check(const text::Encoding& encoding, const std::string& what) const {
@@ -106,6 +109,9 @@ text::Encoding HeadModel::encode_pair(const std::string& first, const std::strin
 }
 
 void HeadModel::run(const std::vector<text::Encoding>& encodings, const Use& use, const Rows& rows) const {
+  for (const text::Encoding& encoding : encodings)
+    train::check_ids(command_, "text", encoding.ids, config_.vocabulary,
+                     [this](std::int32_t id) { return tokenizer().token(id); });
   constexpr std::size_t most_ids = 4096;  // at once: enough rows for products, and 50 MB of activations
   for (std::size_t begin = 0, end = 0; begin < encodings.size() && !stop_requested(); begin = end) {
     std::size_t ids = encodings[begin].size();
@@ -146,6 +152,7 @@ void HeadModel::run_batch(std::span<const text::Encoding> batch, std::size_t fir
   else if (!wanted.empty())
     logits = encoder_.logits(autograd::gather_rows(hidden, wanted, std::ssize(wanted)));
   std::int64_t row = 0;
+  expect_numbers(logits.value(), model_, "a text");
   for (std::size_t i = 0; i < batch.size(); row += counts[i++])
     use(first + i, counts[i] > 0 ? autograd::slice(logits, 0, row, counts[i]).value() : none);
 }

@@ -15,8 +15,11 @@ namespace fovea::cli {
 
 struct HeadOptions : TextOptions {
   bool truncate = false, has_truncate = false;  // has_truncate: whether the command has the option
+  std::string weights = "f32";
 };
 
+/// Adds the options of add_text_options and --weights.
+void add_head_options(Command command, HeadOptions& options, const std::string& texts);
 /// Adds --truncate.
 void add_truncate(Command command, HeadOptions& options);
 
@@ -51,7 +54,7 @@ class HeadModel {
   void run_batch(std::span<const text::Encoding> batch, std::size_t first, const Use& use,
                  const Rows& rows) const;
 
-  std::string command_;
+  std::string command_, model_;
   bool truncate_, has_truncate_;
   models::FamilyConfig config_;
   text::FolderTokenizer read_;

@@ -2,6 +2,7 @@
 
 #include <charconv>
 
+#include "cli/texts.h"
 #include "core/excerpt.h"
 #include "fovea/core/error.h"
 #include "fovea/text/corpus.h"
@@ -29,7 +30,7 @@ Ids parse_ids(std::string_view text, const std::string& what) {
 std::vector<Ids> read_ids(const std::string& path) {
   std::vector<Ids> sequences;
   std::int64_t number = 0;
-  for (const std::string& line : text::read_lines(path)) {
+  for (const std::string& line : text::read_lines(input_path(path))) {
     ++number;
     try {
       sequences.push_back(parse_ids(line, "ids"));

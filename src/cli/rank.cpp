@@ -55,7 +55,7 @@ void run(const Options& o) {
 void register_rank(Command app) {
   auto o = std::make_shared<Options>();
   Command command = app.add_subcommand("rank", "Sort passages by how well they answer a query");
-  add_text_options(command, o->head, "passages, which are cut where they are too long");
+  add_head_options(command, o->head, "passages, which are cut where they are too long");
   command.add_option("--query", o->query, "what is sought").required();
   command.add_option("--top-k", o->top_k, "passages that are printed; 0: all");
   command.callback([o] {

@@ -22,7 +22,7 @@ namespace {
 
 struct Options {
   TextOptions text;
-  std::string ids;
+  std::string ids, weights = "f32";
   std::int64_t window = 0;
 };
 
@@ -85,7 +85,12 @@ void run(const Options& o) {
     throw InvalidArgument("fovea score text", "--ids-file", "nothing beside texts", o.ids);
   nn::use_threads(o.text.threads);
   const models::ModelFolder folder(o.text.model);
-  models::LanguageModel model = folder.language_model();
+  // Windows are read by the products of training, which know no packed weights.
+  if (o.window > 0 && o.weights != "f32")
+    throw InvalidArgument("fovea score text", "--weights", "f32 beside --window", o.weights);
+  models::LanguageModel model = o.weights == "f32"
+                                    ? folder.language_model()
+                                    : folder.language_model(autograd::parse_weight_type(o.weights));
   if (o.window > 0) return score_in_windows(o, folder, model);
   const std::vector<Scored> texts = texts_and_ids(o, folder, model.config().vocabulary);
   double sum = 0.0;
@@ -109,6 +114,9 @@ void run(const Options& o) {
                             std::to_string(ids.size()));
     const std::vector<double> of_ids = models::token_log_probabilities(model, ids);
     const double of_text = std::accumulate(of_ids.begin(), of_ids.end(), 0.0);
+    if (std::isnan(of_text))
+      throw Error(fmt::format("{}: the model gives no number (NaN) for text {}. A weight may be one",
+                              o.text.model, n + 1));
     sum += of_text;
     tokens += of_ids.size();
     if (o.text.json)
@@ -133,6 +141,7 @@ void register_score_text(Command score) {
   Command command = score.add_subcommand(
       "text", "How probable a language model finds texts: log-probability in nats, tokens, perplexity");
   add_text_options(command, o->text, "texts to score");
+  add_weights_option(command, o->weights);
   command
       .add_option("--window", o->window,
                   "of --input, which is then one text of any length: it is read in windows of so many tokens")

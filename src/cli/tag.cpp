@@ -77,7 +77,7 @@ void run(const Options& o) {
 void register_tag(Command app) {
   auto o = std::make_shared<Options>();
   Command command = app.add_subcommand("tag", "Find names and other labelled words in texts");
-  add_text_options(command, o->head, "texts to tag");
+  add_head_options(command, o->head, "texts to tag");
   add_truncate(command, o->head);
   const std::vector<std::pair<std::string, TagJoin>> joins{{"none", TagJoin::none},
                                                            {"simple", TagJoin::simple},

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
@@ -21,11 +22,22 @@ void add_text_options(Command command, TextOptions& options, const std::string& 
   add_threads_option(command, options.threads);
 }
 
+std::string input_path(const std::string& input) {
+  return input.empty() || input == "-" ? "/dev/stdin" : input;
+}
+
+void expect_numbers(const Tensor& values, const std::string& model, const std::string& what) {
+  const float* x = values.data<float>();
+  if (std::any_of(x, x + values.count(), [](float value) { return std::isnan(value); }))
+    throw Error(fmt::format("{}: what the model computes for {} is no number (NaN). A weight may be one",
+                            model, what));
+}
+
 std::vector<std::string> texts_of(const TextOptions& options, const std::string& command) {
   if (!options.texts.empty() && !options.input.empty())
     throw InvalidArgument(command, "--input", "nothing beside texts as arguments", options.input);
   if (!options.texts.empty()) return options.texts;
-  return text::read_lines(options.input.empty() ? "/dev/stdin" : options.input);
+  return text::read_lines(input_path(options.input));
 }
 
 void print_line(const nlohmann::ordered_json& object) {

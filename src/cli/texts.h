@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "cli/options.h"
+#include "fovea/core/tensor.h"
 
 namespace fovea::cli {
 
@@ -19,9 +20,15 @@ struct TextOptions {
 /// Adds --model, --input, the texts as arguments, --json and --cpu-threads. `texts` says what a text is.
 void add_text_options(Command command, TextOptions& options, const std::string& texts);
 
+/// The file of an --input: standard input for "-" and for none.
+std::string input_path(const std::string& input);
+
 /// The texts of the arguments, or the lines of --input, or those of standard input. Throws InvalidArgument
 /// for both of the first.
 std::vector<std::string> texts_of(const TextOptions& options, const std::string& command);
+
+/// Throws Error if `values`, which the model computed for `what`, hold a NaN.
+void expect_numbers(const Tensor& values, const std::string& model, const std::string& what);
 
 /// A JSON object on one line of standard output; bytes that are not UTF-8 are replaced.
 void print_line(const nlohmann::ordered_json& object);

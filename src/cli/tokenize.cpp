@@ -9,6 +9,7 @@
 
 #include "cli/commands.h"
 #include "cli/ids.h"
+#include "cli/texts.h"
 #include "core/excerpt.h"
 #include "files/json_scanner.h"
 #include "fovea/core/error.h"
@@ -155,7 +156,7 @@ void check_without_json(const Options& o) {
 
 template <typename TokenizerType>
 void run(const Options& o, const TokenizerType& tokenizer) {
-  const std::vector<std::string> lines = text::read_lines(o.input);
+  const std::vector<std::string> lines = text::read_lines(input_path(o.input));
   std::ofstream out_file;
   if (!o.output.empty()) {
     out_file.open(o.output);

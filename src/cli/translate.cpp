@@ -8,6 +8,7 @@
 #include <type_traits>
 
 #include "cli/commands.h"
+#include "cli/texts.h"
 #include "cli/translations.h"
 #include "fovea/inspect/terminal.h"
 #include "fovea/text/corpus.h"
@@ -39,7 +40,7 @@ struct Options {
 // Standard input is checked like a file: a line that is no text is named, not translated.
 std::vector<std::string> input_lines(const Options& o, const std::string& path,
                                      const text::Tokenizer& tokenizer) {
-  const std::vector<std::string> lines = text::read_lines(path.empty() ? "/dev/stdin" : path);
+  const std::vector<std::string> lines = text::read_lines(input_path(path));
   for (std::size_t i = 0; i < lines.size(); ++i) {
     const std::size_t pieces = tokenizer.encode(lines[i]).size();
     if (pieces > o.max_length) {
@@ -92,7 +93,7 @@ void run_family(const Options& o) {
                               .batch = static_cast<std::int64_t>(o.batch),
                               .alignments = !o.alignment.empty() || o.show,
                               .weights = autograd::parse_weight_type(o.weights)});
-  const std::vector<std::string> lines = text::read_lines(o.input.empty() ? "/dev/stdin" : o.input);
+  const std::vector<std::string> lines = text::read_lines(input_path(o.input));
   std::ofstream file;
   if (!o.output.empty()) {
     file.open(o.output);

@@ -55,14 +55,14 @@ Words words_between_blanks(const std::string& line, const text::Encoding& encodi
 
 class JsonCoder final : public Coder {
  public:
-  JsonCoder(text::JsonTokenizer tokenizer, std::vector<std::int32_t> stops)
-      : tokenizer_(std::move(tokenizer)), stops_(std::move(stops)) {}
-  Ids begun(const std::string& prompt) const override { return tokenizer_.encode(prompt).ids; }
+  JsonCoder(text::JsonTokenizer tokenizer, std::vector<std::int32_t> stops, std::int64_t vocabulary)
+      : tokenizer_(std::move(tokenizer)), stops_(std::move(stops)), vocabulary_(vocabulary) {}
+  Ids begun(const std::string& prompt) const override { return ids_of(prompt, {}); }
   Ids added(const std::string& prompt) const override {
-    return tokenizer_.encode(prompt, {.special_tokens = text::EncodeOptions::SpecialTokens::leave_out}).ids;
+    return ids_of(prompt, {.special_tokens = text::EncodeOptions::SpecialTokens::leave_out});
   }
   Ids cut(const std::string& prompt, std::int64_t most) const override {
-    return tokenizer_.encode(prompt, {.max_length = most}).ids;
+    return ids_of(prompt, {.max_length = most});
   }
   std::string text(std::span<const std::int32_t> ids) const override { return tokenizer_.decode(ids); }
   std::optional<std::int32_t> line_end() const override { return std::nullopt; }
@@ -77,16 +77,28 @@ class JsonCoder final : public Coder {
   }
 
  private:
+  Ids ids_of(const std::string& text, const text::EncodeOptions& options) const {
+    Ids ids = tokenizer_.encode(text, options).ids;
+    check_ids("the tokenizer", "text", ids, vocabulary_,
+              [this](std::int32_t id) { return tokenizer_.token(id); });
+    return ids;
+  }
+
   text::JsonTokenizer tokenizer_;
   std::vector<std::int32_t> stops_;
+  std::int64_t vocabulary_;
 };
 
 class MarianCoder final : public Coder {
  public:
-  MarianCoder(text::MarianTokenizer tokenizer, std::vector<std::int32_t> stops)
-      : tokenizer_(std::move(tokenizer)), stops_(std::move(stops)) {}
-  Ids begun(const std::string& prompt) const override { return tokenizer_.encode(prompt); }
-  Ids added(const std::string& prompt) const override { return tokenizer_.encode(prompt); }
+  MarianCoder(text::MarianTokenizer tokenizer, std::vector<std::int32_t> stops, std::int64_t vocabulary)
+      : tokenizer_(std::move(tokenizer)), stops_(std::move(stops)), vocabulary_(vocabulary) {}
+  Ids begun(const std::string& prompt) const override { return added(prompt); }
+  Ids added(const std::string& prompt) const override {
+    Ids ids = tokenizer_.encode(prompt);
+    check_ids("the tokenizer", "text", ids, vocabulary_);
+    return ids;
+  }
   std::string text(std::span<const std::int32_t> ids) const override { return tokenizer_.decode(ids); }
   std::optional<std::int32_t> line_end() const override { return std::nullopt; }
   std::vector<std::int32_t> stops() const override { return stops_; }
@@ -97,17 +109,21 @@ class MarianCoder final : public Coder {
  private:
   text::MarianTokenizer tokenizer_;
   std::vector<std::int32_t> stops_;
+  std::int64_t vocabulary_;
 };
 
-// Tables of embeddings often have rows behind the last token.
-void check_size(const std::string& path, std::int64_t size, std::int64_t vocabulary) {
-  if (size > vocabulary)
-    throw FileError(path, -1,
-                    "the tokenizer has ids up to " + std::to_string(size - 1) + ", and the model " +
-                        std::to_string(vocabulary) + " ids");
-}
-
 }  // namespace
+
+void check_ids(const std::string& function, const std::string& argument, std::span<const std::int32_t> ids,
+               std::int64_t vocabulary, const std::function<std::string(std::int32_t)>& token) {
+  for (const std::int32_t id : ids) {
+    if (id < vocabulary) continue;
+    const std::string of = std::to_string(id);
+    throw InvalidArgument(function, argument,
+                          "tokens that the model has, whose ids are below " + std::to_string(vocabulary),
+                          token ? "'" + token(id) + "', whose id is " + of : "the id " + of);
+  }
+}
 
 // What a token adds to the text of those before it says whether it begins a word.
 Words Coder::words(std::span<const std::int32_t> ids) const {
@@ -138,12 +154,10 @@ std::unique_ptr<Coder> read_coder(const models::ModelFolder& folder, std::int64_
     std::vector<std::int32_t> stops = folder.generation().stop_ids;
     if (json) {
       text::FolderTokenizer read = text::read_folder_tokenizer(folder.path());
-      check_size(path, read.tokenizer.size(), vocabulary);
-      return std::make_unique<JsonCoder>(std::move(read.tokenizer), std::move(stops));
+      return std::make_unique<JsonCoder>(std::move(read.tokenizer), std::move(stops), vocabulary);
     }
     text::MarianTokenizer read = text::MarianTokenizer::read(folder.path());
-    check_size(path, read.size(), vocabulary);
-    return std::make_unique<MarianCoder>(std::move(read), std::move(stops));
+    return std::make_unique<MarianCoder>(std::move(read), std::move(stops), vocabulary);
   }
   auto tokenizer = text::load_tokenizer(folder.path());
   if (tokenizer->size() != vocabulary)

@@ -356,6 +356,50 @@ for wrong in '5 6 x' ''; do
   grep -q 'wrong.txt.*line 2' errors || fail "$(cat errors)"
 done
 "$fovea" embed --model model --ids-file ids.txt --hidden --logits --output out.npy 2>errors && fail "took both"
+"$fovea" embed --model ids --ids-file - --hidden --output hidden.json <ids.txt || fail "ids of standard input"
+python3 - hidden.json hidden.npy <<'END' || fail "embed to JSON: $(head -c 300 hidden.json)"
+import json, struct, sys
+rows, raw = json.load(open(sys.argv[1])), open(sys.argv[2], "rb").read()
+width, begin = len(rows[0][0]), 10 + struct.unpack("<H", raw[8:10])[0]
+numbers = struct.unpack(f"<{(len(raw) - begin) // 4}f", raw[begin:])
+longest = max(map(len, rows))
+for line, of in enumerate(rows):
+    for row, values in enumerate(of):
+        assert values == [float(x) for x in numbers[(line * longest + row) * width:][:width]], (line, row)
+END
+printf '5\n%s\n' "$(seq -s ' ' 1 500)" | tr -s ' ' | sed 's/[0-9]\{2,\}/7/g' >long.txt
+if "$fovea" embed --model ids --ids-file long.txt --hidden --output out.npy 2>errors; then fail "took 500 ids"; fi
+grep -q 'long.txt (line 2): has 500 ids, and the model reads at most 400; --truncate cuts it' errors || fail "$(cat errors)"
+"$fovea" embed --model ids --ids-file long.txt --hidden --truncate --output out.npy || fail "--truncate"
+echo '5 100000' >wrong.txt
+if "$fovea" embed --model ids --ids-file wrong.txt --hidden --output out.npy 2>errors; then fail "took an id of no row"; fi
+grep -q 'wrong.txt (line 1): has the id 100000' errors || fail "$(cat errors)"
+# A weight that is NaN is told of, and so is what generation_config.json says and nobody applies.
+cp -r ids nan
+python3 - nan/model.safetensors <<'END'
+import json, struct, sys
+raw = bytearray(open(sys.argv[1], "rb").read())
+length = struct.unpack("<Q", raw[:8])[0]
+header = json.loads(raw[8 : 8 + length])
+name = next(n for n in sorted(header) if "norm" in n and n.endswith("weight"))
+begin = 8 + length + header[name]["data_offsets"][0]
+raw[begin : begin + 4] = struct.pack("<f", float("nan"))
+open(sys.argv[1], "wb").write(raw)
+END
+if "$fovea" embed --model nan --ids-file ids.txt --hidden --output out.npy 2>errors; then fail "wrote NaN"; fi
+grep -q 'is no number (NaN)' errors || fail "$(cat errors)"
+if "$fovea" score text --model nan --ids-file ids.txt 2>errors; then fail "scored NaN"; fi
+grep -q 'no number (NaN) for text 1' errors || fail "$(cat errors)"
+echo '{"renormalize_logits": true, "chat_format": "x", "use_cache": true}' >ids/generation_config.json
+"$fovea" generate --model ids --prompt-ids '5 6' --length 2 --greedy >/dev/null 2>errors
+grep -q 'renormalize_logits = true of generation_config.json is not applied' errors && grep -q 'chat_format' errors || fail "$(cat errors)"
+! grep -q 'use_cache' errors || fail "$(cat errors)"
+rm ids/generation_config.json
+sed 's/{/{"use_mrope": false, "quantization_config": null, "unsloth_fixed": true,/' model/config.json >ids/config.json
+"$fovea" show ids | grep -q '^runs  *yes' || fail "$("$fovea" show ids)"
+sed 's/{/{"use_mrope": true,/' model/config.json >ids/config.json
+"$fovea" show ids | grep -q '^problem  *use_mrope' || fail "$("$fovea" show ids)"
+cp model/config.json ids
 
 # Wrong input is named, and leaves a state as it was.
 refused '--prompt' --length 3

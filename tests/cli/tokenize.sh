@@ -53,7 +53,13 @@ refused 'a model whose lines are ids of their own' "$fovea" generate --model mod
 sed 's/"\.": 4/".": 1000000/' tokenizer.json >model/tokenizer.json
 refused 'is too large for 5 tokens' "$fovea" generate --model model a
 sed 's/"\.": 4/".": 1020/' tokenizer.json >model/tokenizer.json
-refused 'the tokenizer has ids up to 1020' "$fovea" generate --model model a
+"$fovea" generate --model model 'the cat' --length 3 --greedy --cpu-threads 1 >/dev/null || fail "a tokenizer with more ids than the model"
+refused "expected tokens that the model has, whose ids are below" "$fovea" generate --model model 'the cat.'
+grep -qF "got '.', whose id is 1020" errors || fail "$(cat errors)"
+printf '{"prompt": "the cat", "length": 2}\n{"prompt": "the."}\n' >more.jsonl
+refused 'more.jsonl (line 2)' "$fovea" generate --model model --input more.jsonl
+[[ $(grep -c '"finish":"length"' out) == 1 ]] || fail "the other line: $(cat out)"
+[[ $(echo 'the cat' | "$fovea" tokenize --model model --input -) == '1 2' ]] || fail "--input -"
 
 # A tokenizer that adds no id gives none for an empty text.
 cp tokenizer.json model

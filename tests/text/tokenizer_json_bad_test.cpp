@@ -126,7 +126,9 @@ TEST(BadTokenizerJson, PatternsHaveLimits) {
   }
   expect_part(with("(", "a"), "pre_tokenizer.pattern: expected a regular expression, got '('");
   expect_part(with("(?R)", "a"), "expected what Oniguruma and PCRE2 read alike, got (?R)");
-  expect_part(with("[a[b]]", "a"), "a class in a class at byte 2");
+  for (const char* nested : {"[a[^b]]", "[a[[:alpha:]]]", "[a[b[c]]]", "[a[]]", "[a-[b]]"})
+    expect_part(with(nested, "a"), "such a class in a class at byte");
+  expect_part(with("[[a]-z]", "a"), "a range behind a class in a class");
   expect_part(with("(a)\\1", "a"), "got \\1 at byte 3");
   // In Oniguruma the first is (?:a{2})?, which is empty before a single a.
   expect_part(with("a{2}?", "a"), "got }? behind an exact number at byte 4 of 'a{2}?'");

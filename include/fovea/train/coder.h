@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <iterator>
 #include <memory>
 #include <optional>
@@ -50,8 +51,13 @@ class Coder {
   virtual bool is_special(std::int32_t) const { return false; }
 };
 
-/// Throws FileError if the folder has no tokenizer that can be read, or one whose ids the model does not
-/// know.
+/// Throws InvalidArgument(function, argument) for an id that is not below `vocabulary`, and gives its token.
+/// Tokenizers may have more ids than their models.
+void check_ids(const std::string& function, const std::string& argument, std::span<const std::int32_t> ids,
+               std::int64_t vocabulary, const std::function<std::string(std::int32_t)>& token = {});
+
+/// Throws FileError if the folder has no tokenizer that can be read. Its functions throw InvalidArgument for
+/// a text with a token that the model does not have.
 std::unique_ptr<Coder> read_coder(const models::ModelFolder& folder, std::int64_t vocabulary);
 
 }  // namespace fovea::train

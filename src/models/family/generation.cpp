@@ -5,8 +5,10 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 
+#include "core/excerpt.h"
 #include "files/json.h"
 #include "fovea/core/error.h"
 #include "fovea/models/model_folder.h"
@@ -35,6 +37,8 @@ class Generation {
   }
 
   bool is_there() const { return is_there_; }
+  /// generation_config.json; empty where there is none.
+  const json& of_file() const { return generation_; }
   std::string file() const { return (is_there_ ? path_ : config_path_).filename().string(); }
   bool task_says(const char* key) const { return task_.contains(key) && !task_[key].is_null(); }
   std::vector<std::string> tasks() const {
@@ -127,6 +131,24 @@ class Generation {
   json task_ = json::object(), generation_ = json::object(), config_;
 };
 
+// Keys of generation_config.json that are applied, or that change no text.
+constexpr std::string_view known_keys[] = {
+    // applied
+    "bos_token_id", "eos_token_id", "decoder_start_token_id", "do_sample", "temperature", "top_k", "top_p",
+    "min_p", "repetition_penalty", "num_beams", "length_penalty", "early_stopping", "max_length",
+    "max_new_tokens", "min_length", "min_new_tokens", "no_repeat_ngram_size", "forced_bos_token_id",
+    "forced_eos_token_id", "suppress_tokens", "begin_suppress_tokens", "bad_words_ids",
+    // of the file, of padding, of what is returned, and of how it is computed
+    "transformers_version", "_from_model_config", "_commit_hash", "_name_or_path", "trust_remote_code",
+    "pad_token_id", "use_cache", "cache_implementation", "cache_config", "return_legacy_cache",
+    "compile_config", "disable_compile", "prefill_chunk_size", "low_memory", "return_dict_in_generate",
+    "output_scores", "output_logits", "output_attentions", "output_hidden_states", "num_return_sequences",
+    "remove_invalid_values", "max_time", "generation_kwargs",
+    // drafts, which change no text
+    "is_assistant", "num_assistant_tokens", "num_assistant_tokens_schedule", "assistant_confidence_threshold",
+    "assistant_early_exit", "assistant_lookbehind", "target_lookbehind", "prompt_lookup_num_tokens",
+    "max_matching_ngram_size"};
+
 // What changes texts and is not done here, and the values with which it does not change them.
 std::vector<std::string> not_applied(const Generation& from) {
   const std::pair<const char*, json> neutral[] = {{"encoder_no_repeat_ngram_size", 0},
@@ -139,11 +161,26 @@ std::vector<std::string> not_applied(const Generation& from) {
                                                   {"typical_p", 1.0},
                                                   {"epsilon_cutoff", 0.0},
                                                   {"eta_cutoff", 0.0},
-                                                  {"stop_strings", json::array()}};
+                                                  {"stop_strings", json::array()},
+                                                  {"renormalize_logits", false},
+                                                  {"penalty_alpha", 0.0},
+                                                  {"dola_layers", nullptr},
+                                                  {"watermarking_config", nullptr},
+                                                  {"constraints", nullptr},
+                                                  {"force_words_ids", nullptr},
+                                                  {"token_healing", false},
+                                                  {"top_h", nullptr}};
   std::vector<std::string> keys;
+  const auto name = [&](const std::string& key, const json& value) {
+    keys.push_back(excerpt(key) + " = " + shown(value) + " of " + from.file());
+  };
   for (const auto& [key, none] : neutral) {
-    if (const json* set = from.rule(key); set && *set != none)
-      keys.push_back(std::string(key) + " = " + shown(*set) + " of " + from.file());
+    if (const json* set = from.rule(key); set && *set != none) name(key, *set);
+  }
+  for (const auto& [key, value] : from.of_file().items()) {
+    const bool listed = std::ranges::any_of(neutral, [&](const auto& one) { return key == one.first; });
+    if (!listed && !value.is_null() && std::ranges::find(known_keys, key) == std::end(known_keys))
+      name(key, value);
   }
   return keys;
 }

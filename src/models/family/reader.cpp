@@ -90,7 +90,8 @@ constexpr std::array<std::pair<std::string_view, Activation>, 13> activations{
 constexpr std::string_view without_effect[] = {
     // of the file and its writer
     "_name_or_path", "_commit_hash", "_from_model_config", "architectures", "auto_map",
-    "transformers_version", "transformers.js_config", "model_type", "dtype", "torch_dtype",
+    "transformers_version", "transformers.js_config", "model_type", "dtype", "torch_dtype", "unsloth_fixed",
+    "unsloth_version",
     // which results are returned, and how they are computed
     "output_attentions", "output_hidden_states", "return_dict", "use_return_dict", "use_cache", "torchscript",
     "_attn_implementation", "attn_implementation", "_attn_implementation_autoset", "chunk_size_feed_forward",
@@ -100,7 +101,8 @@ constexpr std::string_view without_effect[] = {
     "attention_dropout", "activation_dropout", "hidden_dropout_prob", "attention_probs_dropout_prob",
     "resid_pdrop", "embd_pdrop", "attn_pdrop", "residual_dropout", "embedding_dropout", "mlp_dropout",
     "classifier_dropout", "qa_dropout", "seq_classif_dropout", "summary_first_dropout", "layerdrop",
-    "encoder_layerdrop", "decoder_layerdrop", "label_smoothing", "sparse_pred_ignore_index",
+    "encoder_layerdrop", "decoder_layerdrop", "label_smoothing", "sparse_pred_ignore_index", "loss_type",
+    "tf_legacy_loss", "replacing_rate", "student_encoder_layers", "student_decoder_layers",
     "sparse_prediction",
     // heads of other classes, which the class of the folder shows
     "id2label", "label2id", "num_labels", "_num_labels", "problem_type", "finetuning_task",
@@ -121,6 +123,7 @@ constexpr std::pair<const char*, const char*> fixed_everywhere[] = {{"is_decoder
                                                                     {"add_cross_attention", "false"},
                                                                     {"cross_attention_hidden_size", "null"},
                                                                     {"tie_encoder_decoder", "false"},
+                                                                    {"use_mrope", "false"},
                                                                     {"pruned_heads", "{}"}};
 
 class FieldReader {
@@ -368,7 +371,8 @@ FamilyReading read_family(const std::string& text) {
   else
     require("is_encoder_decoder", config.kind == FamilyKind::translator ? "true" : "false");
   for (const std::string& key : reader.unread()) {
-    if (!is_without_effect(key))
+    // What is null is not there, as a quantization_config.
+    if (!is_without_effect(key) && !object[key].is_null())
       reader.refuse(excerpt(key), "a key that " + config.model_type + " is known to have", object[key]);
   }
   return {std::move(config), std::move(reader.problems())};

@@ -79,13 +79,24 @@ class Translator {
     take(1);
     if (at_ < pattern_.size() && pattern_[at_] == '^') take(1);
     if (at_ < pattern_.size() && pattern_[at_] == ']') refuse("an empty class");
-    while (at_ < pattern_.size() && pattern_[at_] != ']') {
-      if (pattern_[at_] == '[') refuse("a class in a class");
-      if (starts("&&")) refuse("an intersection of classes");
-      if (pattern_[at_] == '\\')
+    bool inside = false;  // a class in this one, whose characters are some more of it
+    for (; at_ < pattern_.size() && (inside || pattern_[at_] != ']');) {
+      if (pattern_[at_] == '[') {
+        if (inside || starts("[^") || starts("[:") || starts("[]") || result_.back() == '-')
+          refuse("such a class in a class");
+        inside = true;
+        ++at_;
+      } else if (pattern_[at_] == ']') {
+        inside = false;
+        ++at_;
+        if (starts("-")) refuse("a range behind a class in a class");
+      } else if (starts("&&")) {
+        refuse("an intersection of classes");
+      } else if (pattern_[at_] == '\\') {
         escape();
-      else
+      } else {
         take(1);
+      }
     }
     if (at_ >= pattern_.size()) refuse("a class without its end");
     take(1);
