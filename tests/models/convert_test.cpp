@@ -204,6 +204,7 @@ TEST_F(Convert, RefusesWhatWouldBeWrong) {
   file.tensors.front().tensor.data<float>()[0] = 1e6f;
   files::save_safetensors(from / "model.safetensors", file);
   EXPECT_NE(refusal(from, {.type = DType::f16}).find("has a number that f16 cannot hold"), std::string::npos);
+  EXPECT_FALSE(fs::exists(folder / "refused"));  // no empty folder is left
   EXPECT_EQ(refusal(from, {.type = DType::bf16}), "");
   json odd = llama;
   odd["odd"] = 1;

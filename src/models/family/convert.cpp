@@ -164,16 +164,18 @@ void copy_files(const fs::path& from, const fs::path& to, Converted& converted) 
   std::sort(converted.files.begin(), converted.files.end());
 }
 
-// Weights of an earlier run would be read in place of the new ones, or beside them.
-void check_target(const fs::path& from, const fs::path& to) {
+// Weights of an earlier run would be read in place of the new ones, or beside them. Returns whether the
+// folder was made.
+bool check_target(const fs::path& from, const fs::path& to) {
   std::error_code error;
-  fs::create_directories(to, error);
+  const bool made = fs::create_directories(to, error);
   if (error) throw FileError(to.string(), -1, "cannot be made: " + error.message());
   if (fs::equivalent(from, to, error)) throw FileError(to.string(), -1, "is the folder that is converted");
   for (const fs::directory_entry& entry : fs::directory_iterator(to, error)) {
     if (entry.path().filename().string().find(".safetensors") != std::string::npos)
       throw FileError(entry.path().string(), -1, "is there already: expected a folder without weights");
   }
+  return made;
 }
 
 }  // namespace
@@ -182,16 +184,22 @@ Converted convert_folder(const fs::path& from, const fs::path& to, const Convert
   const ModelFolder folder(from);
   const FolderReport report = report_on(folder);
   if (!report.refused.empty()) throw FileError(config_path(from).string(), -1, report.refused);
-  check_target(from, to);
+  const bool made = check_target(from, to);
   Converted converted;
   files::TensorFile file;
   std::string config;
-  if (report.config) {
-    file = tensors_of(folder, *report.config, options, converted);
-    config = folder.config();
-  } else {
-    file = marian_of(folder, options, config);
-    converted.from_ours = true;
+  try {
+    if (report.config) {
+      file = tensors_of(folder, *report.config, options, converted);
+      config = folder.config();
+    } else {
+      file = marian_of(folder, options, config);
+      converted.from_ours = true;
+    }
+  } catch (...) {  // such as a number that f16 cannot hold: no empty folder is left
+    std::error_code ignored;
+    if (made) fs::remove(to, ignored);
+    throw;
   }
   file.metadata["format"] = "pt";
   std::map<DType, std::int64_t> types;
