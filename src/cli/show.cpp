@@ -10,6 +10,7 @@
 #include "cli/commands.h"
 #include "fovea/models/model_folder.h"
 #include "fovea/models/sentence_folder.h"
+#include "fovea/plan/plan.h"
 #include "fovea/text/marian_tokenizer.h"
 #include "fovea/text/tokenizer.h"
 #include "fovea/text/tokenizer_json.h"
@@ -160,6 +161,26 @@ void print_layers(const models::FolderReport& report) {
   }
 }
 
+// The kernels of attention that run here for this model's heads, by what they do.
+std::vector<std::pair<std::string, std::string>> kernels_of(const models::FolderReport& report) {
+  std::vector<std::pair<std::string, std::string>> kernels;
+  if (!report.refused.empty() || !report.config || report.config->heads == 0) return kernels;
+  const models::FamilyConfig& c = *report.config;
+  const std::int64_t length = std::min<std::int64_t>(c.positions, 512);
+  const auto add = [&](const char* name, std::int64_t queries, DType dtype) {
+    const AttentionShape shape{.num_query_heads = c.heads,
+                               .num_kv_heads = c.kv_heads,
+                               .query_len = queries,
+                               .key_len = length,
+                               .head_dim = c.head_dim};
+    kernels.emplace_back(name, make_plan({.mask = Causal{}}, shape, {.dtype = dtype}).kernel());
+  };
+  add("reading", length, DType::f32);
+  add("reading, weights of bf16", length, DType::bf16);
+  if (c.kind != models::FamilyKind::encoder) add("one token", 1, DType::f32);
+  return kernels;
+}
+
 void print_sizes(const models::FamilyConfig& c) {
   fmt::print("sizes       {} layers{}, width {}", c.layers, c.one_block ? " with the same weights" : "",
              c.dim);
@@ -183,6 +204,8 @@ void run(const Options& o) {
   if (o.json) {
     ordered_json json = json_of(report);
     json["tokenizer"] = json_of(tokenizer);
+    json["attention_kernels"] = ordered_json::object();
+    for (const auto& [name, kernel] : kernels_of(report)) json["attention_kernels"][name] = kernel;
     json["sentence_vectors"] = sentences.has_value();
     fmt::print("{}\n", json.dump(2, ' ', false, ordered_json::error_handler_t::replace));
     return;
@@ -205,6 +228,8 @@ void run(const Options& o) {
   print_layers(report);
   if (report.cache_bytes_per_token > 0)
     fmt::print("cache       {} bytes a token\n", report.cache_bytes_per_token);
+  for (const auto& [name, kernel] : kernels_of(report))
+    fmt::print("kernel      attention, {}: {}\n", name, kernel);
   for (const models::ConfigProblem& problem : report.problems)
     fmt::print("problem     {}: expected {}, got {}\n", problem.key, problem.expected, problem.got);
   if (report.refused.empty())

@@ -340,6 +340,7 @@ printf '5 6 7\n8\n' >ids.txt
 "$fovea" embed --model ids --ids-file ids.txt --logits --output logits.npy
 "$fovea" show ids >shown
 grep -q '^runs  *yes' shown || fail "$(cat shown)"
+grep -q '^kernel  *attention, one token: .*split' shown || fail "$(cat shown)"
 "$fovea" show ids --json | python3 -c '
 import json, sys
 shown = json.load(sys.stdin)
