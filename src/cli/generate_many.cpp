@@ -252,6 +252,18 @@ class Answers {
     if (!answer.error.empty() && failed_++ == 0) first_error_ = answer.error;
     answers_[number] = answer_line(id, answer);
   }
+  /// Reads line `number`, or answers it by what is wrong with it and returns false.
+  bool read(LineReader& reader, const text::CheckedLine& from, std::size_t number, Line& line) {
+    try {
+      reader.read(from, line);
+      return true;
+    } catch (const FileError& error) {
+      set(number, line.id, failed(error));
+    } catch (const Error& error) {  // of the tokenizer
+      set(number, line.id, failed(reader.refused(error)));
+    }
+    return false;
+  }
   void print() {
     for (; printed_ < answers_.size() && answers_[printed_]; ++printed_)
       out_ << *answers_[printed_] << std::endl;
@@ -290,15 +302,7 @@ void write_many(const GenerateOptions& o, models::LanguageModel& model, const Co
   LineReader reader(o, coder, chat, LineReader::Writer::batcher);
   for (std::size_t n = 0; n < lines.size(); ++n) {
     Line line;
-    try {
-      reader.read(lines[n], line);
-    } catch (const FileError& error) {
-      answers.set(n, line.id, failed(error));
-      continue;
-    } catch (const Error& error) {  // of the tokenizer
-      answers.set(n, line.id, failed(reader.refused(error)));
-      continue;
-    }
+    if (!answers.read(reader, lines[n], n, line)) continue;
     models::Request request = std::move(line.request);
     request.done = [&, n, line, prompt = request.prompt](const models::Answer& answer) {
       answers.set(n, line.id, text_of_answer(coder, line, prompt, answer));
@@ -338,15 +342,7 @@ class SearchedLines {
     LineReader reader(o, coder, chat, LineReader::Writer::search);
     for (std::size_t n = 0; n < lines_.size(); ++n) {
       Line line;
-      try {
-        reader.read(lines_[n], line);
-      } catch (const FileError& error) {
-        answers_.set(n, line.id, failed(error));
-        continue;
-      } catch (const Error& error) {  // of the tokenizer
-        answers_.set(n, line.id, failed(reader.refused(error)));
-        continue;
-      }
+      if (!answers_.read(reader, lines_[n], n, line)) continue;
       models::BeamOptions beams = beams_of(o, line.request.sample);
       try {
         beams.length = length_of(line);
