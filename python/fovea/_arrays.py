@@ -37,6 +37,9 @@ class Library:
         """An uninitialised row-major array of this dtype ("f32", ...)."""
         raise NotImplementedError
 
+    def wrote(self, *arrays: Any) -> None:
+        """Tells the library that the engine has written to a caller's arrays."""
+
     def kept(self, size: int, dtype: str) -> Any:
         """An uninitialised array of one axis, f32 or f64, at a multiple of 64 bytes. Its memory serves the next one that
         is asked for when it ends. Only libraries that record operations are asked."""

@@ -155,6 +155,8 @@ def forward(
         outputs["weights"] = library.empty(request.weights_shape(shape), compute_dtype(dtype), query)
     options = request.options(call.key_lengths)
     plan.attend("attention", library.handed(inputs), library.handed(outputs), options, list(cache))
+    if out is not None:
+        library.wrote(out)
     return outputs
 
 

@@ -249,6 +249,7 @@ class Ready:
             outputs["saved_states"] = library.kept(size, wide)
         given = library.handed(self.inputs)
         self.plan.recur(self.function, given, library.handed(outputs), *self._tokens())
+        library.wrote(*(x for x in (out, final_state) if x is not None))
         return outputs
 
     def _saved_size(self) -> int:

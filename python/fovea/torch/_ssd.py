@@ -12,6 +12,7 @@ from torch.nn.functional import silu, softplus
 from .._arrays import described
 from .._errors import InvalidArgument
 from .._recurrence import recurrence
+from .._value import shown
 from ..recurrences import ScalarDecay
 from ._op import checked_tensor
 
@@ -75,10 +76,17 @@ def ssd(
         checked_tensor("ssd", name, tensor, f"of {axes} axes")
         if tensor.dim() != axes:
             raise InvalidArgument("ssd", name, f"a tensor of {axes} axes", described(tensor))
-    if dt.shape != x.shape[:3]:
-        raise InvalidArgument("ssd", "dt", f"[batch, seqlen, nheads] {[int(n) for n in x.shape[:3]]}", described(dt))
-    if A.shape != x.shape[2:3]:
-        raise InvalidArgument("ssd", "A", f"[nheads] [{int(x.shape[2])}]", described(A))
+    batch, seqlen, heads, dim = (int(n) for n in x.shape)
+    _expect("dt", dt, "[batch, seqlen, nheads]", (batch, seqlen, heads))
+    _expect("A", A, "[nheads]", (heads,))
+    _expect("B", B, "[batch, seqlen, ngroups, dstate]", (batch, seqlen, *B.shape[2:]))
+    _expect("C", C, "the shape of B", tuple(B.shape))
+    _expect("D", D, "[nheads] or [nheads, headdim]", (heads,), (heads, dim))
+    _expect("z", z, "the shape of x", (batch, seqlen, heads, dim))
+    _expect("dt_bias", dt_bias, "[nheads]", (heads,))
+    if not return_varlen_states:
+        _expect("initial_states", initial_states, "[batch, nheads, headdim, dstate]", (batch, heads, dim, int(B.shape[3])))
+    least, most = _limits(dt_limit)
     for name, given in (("cu_seqlens", cu_seqlens), ("seq_idx", seq_idx), ("initial_states", initial_states)):
         if return_varlen_states and (given is None) == (name == "cu_seqlens"):
             what = "numbers" if given is None else "None"
@@ -89,8 +97,8 @@ def ssd(
         steps = steps + dt_bias.to(wide)
     if dt_softplus:
         steps = softplus(steps)
-    if tuple(dt_limit) != (0.0, math.inf) or not dt_softplus:
-        steps = steps.clamp(*dt_limit)
+    if (least, most) != (0.0, math.inf) or not dt_softplus:
+        steps = steps.clamp(least, most)
     gates = steps * A.to(wide)
     if seq_idx is not None:
         gates = gates.masked_fill(_begins(x, seq_idx), -math.inf)
@@ -117,6 +125,24 @@ def ssd(
     states = [*([state[-1:] if return_varlen_states else state] if return_final_states else [])]
     states += [state] if return_varlen_states else []
     return (y, *states) if states else y
+
+
+def _expect(name: str, x: Any, what: str, *shapes: tuple[int, ...]) -> None:
+    """Other shapes would be broadcast, and so change the result silently."""
+    if x is None or (isinstance(x, Tensor) and tuple(x.shape) in shapes):
+        return
+    sizes = " or ".join(str(list(shape)) for shape in shapes)
+    raise InvalidArgument("ssd", name, f"{what}, {sizes}", described(x))
+
+
+def _limits(x: Any) -> tuple[float, float]:
+    try:
+        least, most = (float(limit) for limit in x)
+    except (TypeError, ValueError):
+        raise InvalidArgument("ssd", "dt_limit", "two numbers", shown(x)) from None
+    if not least <= most:
+        raise InvalidArgument("ssd", "dt_limit", "two numbers, the smaller one first", shown(x))
+    return least, most
 
 
 def _begins(x: Tensor, seq_idx: Any) -> Tensor:

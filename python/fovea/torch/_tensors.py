@@ -12,6 +12,8 @@ from .._arrays import LONG_NAMES, Library, described
 from .._errors import InvalidArgument
 from ._kinds import own_mask
 
+# Since PyTorch 2.4; an addition of nothing in place does the same.
+_increment_version = getattr(torch.autograd.graph, "increment_version", lambda x: x[:0].add_(0))
 _HAS_EXCHANGE = hasattr(torch.Tensor, "__dlpack_c_exchange_api__")
 
 
@@ -24,6 +26,12 @@ class Tensors(Library):
 
     def empty(self, shape: tuple[int, ...], dtype: str, like: Any) -> Any:
         return torch.empty(shape, dtype=getattr(torch, LONG_NAMES[dtype]))
+
+    def wrote(self, *arrays: Any) -> None:
+        """PyTorch then refuses a backward pass that needs what they held before."""
+        for x in arrays:
+            if isinstance(x, torch.Tensor) and not x.is_inference():
+                _increment_version(x)
 
     def kept(self, size: int, dtype: str) -> Any:
         return _core.kept_elements(size, dtype)

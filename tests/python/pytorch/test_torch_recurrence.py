@@ -347,3 +347,56 @@ def test_a_gate_that_changes_in_place_is_noticed():
     g.mul_(2)
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         out.sum().backward()
+
+
+def test_what_is_written_in_place_is_known_to_autograd():
+    k = torch.randn(1, 2, 20, 8, requires_grad=True)
+    q, state = torch.randn(1, 2, 20, 8), torch.zeros(1, 2, 8, 8)
+    plan = fovea.plan(query_len=20, key_len=20, head_dim=8, num_query_heads=2)
+    for write in (
+        lambda x: fovea.recurrence(q, q, q, out=x),
+        lambda x: fovea.attention(q, q, q, out=x),
+        lambda x: plan(q, q, q, out=x),
+    ):
+        buffer = torch.randn(1, 2, 20, 8)
+        loss = (k * buffer).sum()  # keeps the buffer for backward
+        with torch.no_grad():
+            write(buffer)
+        with pytest.raises(RuntimeError, match="inplace"):
+            loss.backward()
+    loss = (k[..., :8, :] * state).sum()
+    with torch.no_grad():
+        fovea.recurrence(q, q, q, initial_state=state, final_state=state)
+    with pytest.raises(RuntimeError, match="inplace"):
+        loss.backward()
+    with torch.inference_mode():
+        fovea.attention(q, q, q, out=torch.empty_like(q))
+
+
+def test_ssd_refuses_shapes_that_it_would_broadcast():
+    x, dt, A, B = torch.randn(1, 9, 4, 5), torch.rand(1, 9, 4), -torch.rand(4), torch.randn(1, 9, 2, 3)
+    for name, wrong in (
+        ("C", torch.randn(1, 9, 8, 3)),
+        ("C", torch.randn(1, 9, 4, 3)),
+        ("B", torch.randn(2, 9, 2, 3)),
+        ("z", torch.randn(2, 9, 4, 5)),
+        ("z", torch.randn(1, 9, 1, 5)),
+        ("z", 1.0),
+        ("dt_bias", torch.randn(9, 4)),
+        ("dt_bias", torch.randn(1)),
+        ("D", torch.randn(1)),
+        ("D", torch.randn(1, 5)),
+        ("D", 2.0),
+        ("initial_states", torch.randn(1, 4, 3, 5)),
+        ("initial_states", 0),
+        ("dt_limit", (2, 1)),
+        ("dt_limit", None),
+    ):
+        given = {"x": x, "dt": dt, "A": A, "B": B, "C": B, name: wrong}
+        if name == "B":
+            given["C"] = wrong
+        with pytest.raises(fovea.InvalidArgument) as caught:
+            fovea.torch.ssd(**given)
+        assert (caught.value.function, caught.value.argument) == ("ssd", name), caught.value
+    for more in ({"D": torch.randn(4)}, {"D": torch.randn(4, 5)}, {"z": x, "dt_bias": torch.randn(4), "dt_limit": (0.1, 2)}):
+        assert fovea.torch.ssd(x, dt, A, B, B, **more).shape == x.shape
