@@ -34,6 +34,7 @@ from . import (
     recurrences,
     rope,
     scores,
+    stores,
 )
 from ._call import *
 from ._errors import *
@@ -49,6 +50,7 @@ from .normalizers import *
 from .recurrences import *
 from .rope import *
 from .scores import *
+from .stores import *
 
 _arrays.serve(_libraries.OWNERS, _numpy.LIBRARY)
 
@@ -68,6 +70,7 @@ __all__ += normalizers.__all__
 __all__ += recurrences.__all__
 __all__ += rope.__all__
 __all__ += scores.__all__
+__all__ += stores.__all__
 
 
 def list_kernels() -> list[tuple[str, str, bool]]:

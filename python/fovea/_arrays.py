@@ -25,7 +25,7 @@ class Library:
     conversion: ClassVar[str] = ""
     # Whether it records operations for gradients, which must not be lost silently.
     follows: ClassVar[bool] = False
-    # Whether an array may be a placeholder of a graph, whose values cannot be read before the graph runs.
+    # Whether an array may stand for what a graph computes later, so that its values cannot be read yet.
     deferred: ClassVar[bool] = False
 
     def __reduce__(self) -> str:

@@ -1,4 +1,4 @@
-"""Keys and values of sequences, kept between calls: the cache, its layers, and how their rows are stored."""
+"""Keys and values of sequences, kept between calls."""
 
 from __future__ import annotations
 
@@ -9,136 +9,19 @@ from . import _core
 from ._arrays import dtype_name, library_of, others
 from ._engine import seen
 from ._errors import InvalidArgument, named
-from ._value import Value, integer, integers, is_array, shown
+from ._value import integer, integers, is_array, shown
+from .stores import CacheLayer, whole
 
 __all__ = [
     "CacheBytes",
-    "CacheLayer",
-    "Contiguous",
     "KvCache",
-    "LastRow",
     "LayerOfCache",
-    "Paged",
-    "Ring",
     "Sequence",
     "SequenceBytes",
 ]
 
 _NO_LIMIT = (1 << 63) - 1
 Path = Union[str, bytes, "os.PathLike[str]", "os.PathLike[bytes]"]
-_DTYPES = ("f32", "f64", "bf16", "f16")
-_VALUES = ("own", "first_of_keys", "none")
-
-
-class Store(Value):
-    """The base class of stores."""
-
-    def _checked(self) -> "Store":
-        """The same with plain numbers."""
-        return type(self)(*(_whole(x, f"{type(self).__name__}.{name}") for name, x in self._fields().items()))
-
-    def _parts(self) -> tuple[Any, ...]:
-        """Its name in the engine and three numbers."""
-        raise NotImplementedError
-
-
-class Contiguous(Store):
-    """One buffer a sequence, whose capacity doubles. A fork copies it at its first write.
-
-    >>> fovea.CacheLayer(2, 64, store=fovea.Contiguous(capacity=1024))
-    fovea.CacheLayer(2, 64, store=fovea.Contiguous(1024))
-    """
-
-    capacity: int = 64
-
-    def _parts(self) -> tuple[Any, ...]:
-        return "contiguous", self.capacity, 0, 0
-
-
-class Paged(Store):
-    """Pages of `page_size` rows, a power of 2 up to 4096, that forks share until one of them writes. Full pages can be
-    found again by their ids.
-
-    >>> fovea.CacheLayer(2, 64, store=fovea.Paged(16))
-    fovea.CacheLayer(2, 64, store=fovea.Paged(16))
-    """
-
-    page_size: int = 64
-
-    def _parts(self) -> tuple[Any, ...]:
-        return "paged", self.page_size, 0, 0
-
-
-class Ring(Store):
-    """The first `sinks` rows and the last `window`, for a sliding window. `slack` rows more can be reserved at once,
-    and be taken back.
-
-    >>> fovea.CacheLayer(2, 64, store=fovea.Ring(window=4096, sinks=4))
-    fovea.CacheLayer(2, 64, store=fovea.Ring(4096, 4))
-    """
-
-    window: int
-    sinks: int = 0
-    slack: int = 64
-
-    def _parts(self) -> tuple[Any, ...]:
-        return "ring", self.window, self.sinks, self.slack
-
-
-class LastRow(Store):
-    """The row of the last token alone, which the next one replaces: the state of a recurrence. Its layer has one head of
-    as many elements as the state has, no values, and `replace` and `last_row` in place of `append` and `rows`. A
-    sequence goes back to its beginning or to a checkpoint.
-
-    >>> fovea.CacheLayer(1, 4 * 64 * 64, values="none", store=fovea.LastRow())
-    fovea.CacheLayer(1, 16384, values='none', store=fovea.LastRow())
-    """
-
-    def _parts(self) -> tuple[Any, ...]:
-        return "last_row", 0, 0, 0
-
-
-class CacheLayer(Value):
-    """The rows of one layer.
-
-    Args:
-        value_dim: None: head_dim; 0 beside values="none".
-        dtype: of the rows as they are kept, "f32", "f64", "bf16" or "f16"; f32 is rounded to 16 bits when it is
-            appended.
-        values: "own"; "first_of_keys": a value is the first value_dim elements of its key (latent attention); "none".
-        store: `Paged()`, `Contiguous()`, `Ring(window)`, or `LastRow()` for the state of a recurrence.
-
-    >>> cache = fovea.KvCache([fovea.CacheLayer(num_kv_heads=8, head_dim=128, dtype="bf16")] * 32)
-    >>> cache.bytes_per_row()
-    131072
-    """
-
-    num_kv_heads: int
-    head_dim: int
-    value_dim: Optional[int] = None
-    dtype: str = "f32"
-    values: str = "own"
-    store: Store = Paged()
-
-    def _checked(self) -> "CacheLayer":
-        """The same with plain numbers, which arrays of one number become. The engine checks what they are."""
-        for name, allowed in (("dtype", _DTYPES), ("values", _VALUES)):
-            given = getattr(self, name)
-            if not isinstance(given, str) or given not in allowed:
-                expected = " or ".join(f'"{text}"' for text in allowed)
-                raise InvalidArgument("CacheLayer", name, expected, shown(given))
-        if not isinstance(self.store, Store):
-            expected = "Paged(), Contiguous(), Ring(window) or LastRow()"
-            raise InvalidArgument("CacheLayer", "store", expected, shown(self.store))
-        heads, dim = (_whole(getattr(self, name), f"CacheLayer.{name}") for name in ("num_kv_heads", "head_dim"))
-        value_dim = None if self.value_dim is None else _whole(self.value_dim, "CacheLayer.value_dim")
-        if value_dim is not None and value_dim < 0:
-            raise InvalidArgument("CacheLayer", "value_dim", "a number of at least 0, or None", str(value_dim))
-        return CacheLayer(heads, dim, value_dim, self.dtype, self.values, self.store._checked())
-
-    def _given(self) -> tuple[Any, ...]:
-        value_dim = -1 if self.value_dim is None else self.value_dim
-        return (self.num_kv_heads, self.head_dim, value_dim, self.dtype, self.values, *self.store._parts())
 
 
 class CacheBytes(NamedTuple):
@@ -228,8 +111,8 @@ class KvCache:
         self.layers = tuple(layer._checked() for layer in given)
         self._core = _core.KvCache(
             [layer._given() for layer in self.layers],
-            _NO_LIMIT if limit_bytes is None else _whole(limit_bytes, "KvCache.limit_bytes"),
-            _whole(prefix_bytes, "KvCache.prefix_bytes"),
+            _NO_LIMIT if limit_bytes is None else whole(limit_bytes, "KvCache.limit_bytes"),
+            whole(prefix_bytes, "KvCache.prefix_bytes"),
         )
 
     def __len__(self) -> int:
@@ -237,7 +120,7 @@ class KvCache:
         return len(self.layers)
 
     def __getitem__(self, layer: int) -> LayerOfCache:
-        number = _whole(layer, "KvCache.layer")
+        number = whole(layer, "KvCache.layer")
         if not 0 <= number < len(self.layers):
             raise IndexError(f"KvCache: layer: expected a number from 0 to {len(self.layers) - 1}, got {number}")
         return LayerOfCache(self, number)
@@ -265,7 +148,7 @@ class KvCache:
 
     def pending(self, layer: int, sequence: Sequence) -> int:
         """Rows of `layer` that are appended and not committed."""
-        return self._core.pending(_whole(layer, "KvCache.pending.layer"), _one(sequence, "KvCache.pending"))
+        return self._core.pending(whole(layer, "KvCache.pending.layer"), _one(sequence, "KvCache.pending"))
 
     def ids(self, sequence: Sequence) -> list[int]:
         """The ids that were committed, up to the first row without one."""
@@ -274,7 +157,7 @@ class KvCache:
     def reserve(self, sequence: Sequence, rows: int) -> None:
         """Makes room for `rows` rows behind the committed ones in every layer, and drops pending rows. Raises
         CacheFull; nothing has changed then."""
-        self._core.reserve(_one(sequence, "KvCache.reserve"), _whole(rows, "KvCache.reserve.rows"))
+        self._core.reserve(_one(sequence, "KvCache.reserve"), whole(rows, "KvCache.reserve.rows"))
 
     def append(self, layer: int, sequences: Any, key: Any, value: Any = None) -> None:
         """Writes rows behind those that `layer` has.
@@ -286,7 +169,7 @@ class KvCache:
         """
         given = _sequences(sequences, "KvCache.append")
         arrays = [_handed(x, name, "KvCache.append") for name, x in (("key", key), ("value", value))]
-        self._core.append(_whole(layer, "KvCache.append.layer"), given, *arrays)
+        self._core.append(whole(layer, "KvCache.append.layer"), given, *arrays)
 
     def replace(self, layer: int, sequences: Any, rows: Any) -> None:
         """Writes the rows of a layer whose store is `LastRow`, in place of those before; `commit` makes them part of
@@ -311,12 +194,12 @@ class KvCache:
         8
         """
         given, handed = _sequences(sequences, "KvCache.replace"), _handed(rows, "rows", "KvCache.replace")
-        self._core.replace(_whole(layer, "KvCache.replace.layer"), given, handed)
+        self._core.replace(whole(layer, "KvCache.replace.layer"), given, handed)
 
     def last_row(self, layer: int, sequences: Any, like: Any = None) -> Any:
         """Copies of the committed rows of a layer whose store is `LastRow`: [sequences, head_dim], zeros for a sequence
         of no tokens. `like` is an array of the library in which the copies are wanted; None: NumPy. bf16 needs it."""
-        number, given = _whole(layer, "KvCache.last_row.layer"), _sequences(sequences, "KvCache.last_row")
+        number, given = whole(layer, "KvCache.last_row.layer"), _sequences(sequences, "KvCache.last_row")
         if not 0 <= number < len(self.layers):
             expected = f"a number from 0 to {len(self.layers) - 1}"
             raise InvalidArgument("KvCache.last_row", "layer", expected, str(number))
@@ -339,7 +222,7 @@ class KvCache:
     def truncate(self, sequence: Sequence, length: int) -> None:
         """Drops the rows from position `length` on, and pending rows. A Ring goes back at most `slack` rows, or to a
         checkpoint."""
-        self._core.truncate(_one(sequence, "KvCache.truncate"), _whole(length, "KvCache.truncate.length"))
+        self._core.truncate(_one(sequence, "KvCache.truncate"), whole(length, "KvCache.truncate.length"))
 
     def checkpoint(self, sequence: Sequence) -> None:
         """Makes `truncate` to the present length possible from any later length."""
@@ -352,8 +235,8 @@ class KvCache:
             pairs = [(begin, end) for begin, end in ranges]
         except (TypeError, ValueError):
             raise InvalidArgument("KvCache.drop", "ranges", "pairs of positions (begin, end)", shown(ranges)) from None
-        whole = [(_whole(begin, "KvCache.drop.ranges"), _whole(end, "KvCache.drop.ranges")) for begin, end in pairs]
-        self._core.drop(_one(sequence, "KvCache.drop"), whole)
+        places = [(whole(begin, "KvCache.drop.ranges"), whole(end, "KvCache.drop.ranges")) for begin, end in pairs]
+        self._core.drop(_one(sequence, "KvCache.drop"), places)
 
     def keep(self, sequence: Sequence, path: Any) -> None:
         """Of the pending rows keeps those at `path`, ascending indices from 0, and drops the others: a path in a tree
@@ -398,7 +281,7 @@ class KvCache:
             key [sequences, num_kv_heads, length, head_dim] and value [sequences, num_kv_heads, length, value_dim]; the
             value is None where value_dim is 0. Rows that are not kept are 0.
         """
-        number = _whole(layer, "KvCache.rows.layer")
+        number = whole(layer, "KvCache.rows.layer")
         views = [self._core.view(number, one) for one in _sequences(sequences, "KvCache.rows")]
         lengths = sorted({view.length for view in views})
         if len(lengths) != 1:
@@ -470,10 +353,6 @@ def _handed(x: Any, name: str, function: str) -> Any:
         expected = "a tensor that wants no gradient (detach it): a cache has none"
         raise InvalidArgument(function, name, expected, "one that requires grad")
     return library.handed({name: library.operand(x)})[name]
-
-
-def _whole(x: Any, name: str) -> int:
-    return int(integer(x, name))
 
 
 def _salt(x: Any, function: str) -> int:

@@ -8,14 +8,14 @@ namespace fovea::python {
 /// nothing changes. Returns whether it was found.
 ///
 /// PyTorch's threads spin for some milliseconds behind each of its operations and keep their cores. A call on
-/// threads of our own met them there: on two cores the gated delta rule took 14.2 ms behind a product of
-/// PyTorch, and 6.7 ms alone.
+/// threads of our own meets them there: the gated delta rule takes 1.4 to 1.5 times as long behind a product
+/// of PyTorch as alone (bench/behind_products.py).
 bool join_threads_of_torch();
 
 /// Calls of fewer multiply-adds run on the calling thread alone. On PyTorch's threads that is three quarters
 /// of what it is on a pool, because they do not sleep between operations that come one behind the other.
-/// Decoding of 256 keys by 8 heads of 64 took 24.5 us on two of them and 30.0 on one. With 128 keys it took
-/// as long on both.
+/// Decoding of 256 keys by 8 heads of 64 takes 0.6 of the time on two of them. With 128 keys it takes as long
+/// as on one, so such a call stays alone (bench/behind_products.py).
 double least_shared_work();
 
 /// Makes `threads` the number of threads of later calls. Throws Error if that many cannot be started.

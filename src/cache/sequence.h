@@ -51,6 +51,8 @@ struct Sequence::State {
     std::fill(pending.begin(), pending.end(), 0);
     reserved = 0;
   }
+  /// The pending rows of every layer. Throws InvalidArgument where the layers differ.
+  std::int64_t pending_rows(const char* function) const;
   /// Pages that became full when the sequence grew from `from` to `to` rows, all of which have ids, can be
   /// found from now on.
   void make_pages_known(std::int64_t from, std::int64_t to);

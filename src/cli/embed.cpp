@@ -204,8 +204,8 @@ bool has_pooled_logits(const std::filesystem::path& path) {
 }
 
 // The rows of each sequence, [sequences, longest, width].
-void write_rows(const Options& o, const std::vector<Ids>& sequences, const RowsOf& rows) {
-  const std::vector<Ids> targets = o.targets.empty() ? sequences : read_ids(o.targets);
+void write_rows(const Options& o, const std::vector<Ids>& sequences, const std::vector<Ids>& targets,
+                const RowsOf& rows) {
   if (targets.size() != sequences.size())
     throw FileError(o.targets, -1,
                     "expected " + std::to_string(sequences.size()) + " lines, as many as in " + source_of(o) +
@@ -238,6 +238,8 @@ void run(const Options& o) {
   std::vector<Ids> sequences =
       o.ids.empty() ? ids_of_lines(o, path, sentences, model.positions) : read_ids(o.ids);
   check_ids(o, source_of(o), model, sequences);
+  std::vector<Ids> targets = o.targets.empty() ? sequences : read_ids(o.targets);
+  if (!o.targets.empty()) check_ids(o, o.targets, model, targets);
   const RowsOf rows = [&](const Ids& ids, const Ids& target) {
     Tensor found = model.rows(ids, target);
     expect_numbers(found, o.model, "a line");
@@ -248,7 +250,7 @@ void run(const Options& o) {
   else if (o.logits && has_pooled_logits(path))
     write_sentences(o, sequences, rows, {.kind = models::SentencePooling::Kind::first});
   else
-    write_rows(o, sequences, rows);
+    write_rows(o, sequences, targets, rows);
 }
 
 }  // namespace

@@ -227,15 +227,6 @@ std::string answer_line(const json& id, const AnswerText& answer) {
   return object.dump(-1, ' ', false, json::error_handler_t::replace);
 }
 
-std::string message_of(const std::exception_ptr& error) {
-  if (!error) return "";
-  try {
-    std::rethrow_exception(error);
-  } catch (const std::exception& caught) {
-    return caught.what();
-  }
-}
-
 AnswerText text_of_answer(const Coder& coder, const Line& line, const Ids& prompt,
                           const models::Answer& answer) {
   static constexpr const char* names[] = {"length", "stop", "cancelled", "failed"};

@@ -114,9 +114,7 @@ void run(const Options& o) {
                             std::to_string(ids.size()));
     const std::vector<double> of_ids = models::token_log_probabilities(model, ids);
     const double of_text = std::accumulate(of_ids.begin(), of_ids.end(), 0.0);
-    if (std::isnan(of_text))
-      throw Error(fmt::format("{}: the model gives no number (NaN) for text {}. A weight may be one",
-                              o.text.model, n + 1));
+    expect_number(of_text, o.text.model, fmt::format("text {}", n + 1));
     sum += of_text;
     tokens += of_ids.size();
     if (o.text.json)

@@ -26,11 +26,24 @@ std::string input_path(const std::string& input) {
   return input.empty() || input == "-" ? "/dev/stdin" : input;
 }
 
-void expect_numbers(const Tensor& values, const std::string& model, const std::string& what) {
-  const float* x = values.data<float>();
-  if (std::any_of(x, x + values.count(), [](float value) { return std::isnan(value); }))
+std::string message_of(const std::exception_ptr& error) {
+  if (!error) return "";
+  try {
+    std::rethrow_exception(error);
+  } catch (const std::exception& caught) {
+    return caught.what();
+  }
+}
+
+void expect_number(double value, const std::string& model, const std::string& what) {
+  if (std::isnan(value))
     throw Error(fmt::format("{}: what the model computes for {} is no number (NaN). A weight may be one",
                             model, what));
+}
+
+void expect_numbers(const Tensor& values, const std::string& model, const std::string& what) {
+  const float* x = values.data<float>();
+  for (std::int64_t i = 0; i < values.count(); ++i) expect_number(x[i], model, what);
 }
 
 std::vector<std::string> texts_of(const TextOptions& options, const std::string& command) {

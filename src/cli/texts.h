@@ -1,6 +1,7 @@
 // What the commands that read texts have in common: options, the texts, and lines of JSON.
 #pragma once
 
+#include <exception>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
@@ -27,7 +28,11 @@ std::string input_path(const std::string& input);
 /// for both of the first.
 std::vector<std::string> texts_of(const TextOptions& options, const std::string& command);
 
-/// Throws Error if `values`, which the model computed for `what`, hold a NaN.
+/// What a failed search or text threw; "" for none.
+std::string message_of(const std::exception_ptr& error);
+
+/// Throws Error if a value that the model computed for `what` is NaN.
+void expect_number(double value, const std::string& model, const std::string& what);
 void expect_numbers(const Tensor& values, const std::string& model, const std::string& what);
 
 /// A JSON object on one line of standard output; bytes that are not UTF-8 are replaced.

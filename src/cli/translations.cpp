@@ -8,6 +8,7 @@
 
 #include "cli/commands.h"
 #include "cli/progress.h"
+#include "cli/texts.h"
 #include "fovea/core/error.h"
 #include "fovea/inspect/terminal.h"
 
@@ -32,14 +33,6 @@ train::FamilyTranslator read_family_translator(const std::string& command, const
 }
 
 namespace {
-
-std::string message_of(const std::exception_ptr& error) {
-  try {
-    std::rethrow_exception(error);
-  } catch (const std::exception& thrown) {
-    return thrown.what();
-  }
-}
 
 // A line that failed: an empty one where each line has one text, so that the others keep their places.
 void print_failure(const TextOutput& how, std::size_t number, const std::string& message, std::ostream& out) {

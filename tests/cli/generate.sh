@@ -390,7 +390,7 @@ END
 if "$fovea" embed --model nan --ids-file ids.txt --hidden --output out.npy 2>errors; then fail "wrote NaN"; fi
 grep -q 'is no number (NaN)' errors || fail "$(cat errors)"
 if "$fovea" score text --model nan --ids-file ids.txt 2>errors; then fail "scored NaN"; fi
-grep -q 'no number (NaN) for text 1' errors || fail "$(cat errors)"
+grep -q 'for text 1 is no number (NaN)' errors || fail "$(cat errors)"
 echo '{"renormalize_logits": true, "chat_format": "x", "use_cache": true}' >ids/generation_config.json
 "$fovea" generate --model ids --prompt-ids '5 6' --length 2 --greedy >/dev/null 2>errors
 grep -q 'renormalize_logits = true of generation_config.json is not applied' errors && grep -q 'chat_format' errors || fail "$(cat errors)"

@@ -12,7 +12,7 @@ from .._arrays import LONG_NAMES, Library, described
 from .._errors import InvalidArgument
 from ._kinds import own_mask
 
-# Since PyTorch 2.4; an addition of nothing in place does the same.
+# An addition to nothing, in place, does the same where a release of PyTorch lacks the function.
 _increment_version = getattr(torch.autograd.graph, "increment_version", lambda x: x[:0].add_(0))
 _HAS_EXCHANGE = hasattr(torch.Tensor, "__dlpack_c_exchange_api__")
 

@@ -11,7 +11,8 @@ from transformers.cache_utils import Cache, CacheLayerMixin  # type: ignore[impo
 from .._arrays import described, dtype_name
 from .._errors import InvalidArgument
 from .._value import integers, shown
-from ..cache import CacheLayer, Contiguous, KvCache, Paged, Sequence, Store
+from ..cache import KvCache, Sequence
+from ..stores import CacheLayer, Contiguous, Paged, Store
 from ._cached_rows import CachedRows, HeldRows
 from ._tensors import TENSORS
 
