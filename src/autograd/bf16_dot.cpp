@@ -1,16 +1,10 @@
-// Products of bf16 by AVX512_BF16. Highway 1.0.3 has no target with vdpbf16ps, so this file has its own
-// functions for that instruction set.
+// Products of bf16 by AVX512_BF16's vdpbf16ps.
 #include <algorithm>
 #include <array>
 #include <vector>
 
 #include "autograd/bf16_products.h"
-
-#if defined(__x86_64__)
-// GCC 12 warns of the undefined vectors of its own intrinsics (GCC bug 105593).
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
-#include <immintrin.h>
-#endif
+#include "autograd/bf16_rounding.h"
 
 namespace fovea::autograd {
 
@@ -18,136 +12,15 @@ namespace fovea::autograd {
 
 namespace {
 
-#define FOVEA_DOT __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,avx512bf16")))
 // Arrays of vectors become registers only where the loops over them are unrolled.
 #define FOVEA_UNROLL _Pragma("GCC unroll 16")
 
-// A pair is two numbers of bf16 that lie side by side along k, the first in the lower half.
-using Pair = std::uint32_t;
-
-constexpr std::int64_t panel = PackedMatrix::panel_rows;  // columns of b, as two vectors of pairs
-// 12 rows by two vectors are 24 sums, and leave registers for two vectors of b and one of a.
-constexpr int tile_rows = 12;
-// Pairs of k that are multiplied before the next are rounded: a panel of b, 16 KiB, stays in the first-level
-// cache, and the blocks of a and b, 256 KiB each, in the second.
-constexpr std::int64_t slice_pairs = 128;
+using Pair = Bf16Pair;
+constexpr std::int64_t panel = bf16_panel, slice_pairs = bf16_slice_pairs;
+constexpr int tile_rows = bf16_dot_rows;
 
 constexpr std::int64_t pieces(std::int64_t of, std::int64_t size) {
   return (of + size - 1) / size;
-}
-
-FOVEA_DOT __mmask16 first_lanes(std::int64_t count) {
-  return count >= 16  ? __mmask16(0xffff)
-         : count <= 0 ? __mmask16(0)
-                      : static_cast<__mmask16>((1 << count) - 1);
-}
-
-// The 16 pairs of 32 numbers side by side, of which `count` are there.
-FOVEA_DOT __m512i pairs_along(const float* x, std::int64_t count) {
-  if (count >= 32) return (__m512i)_mm512_cvtne2ps_pbh(_mm512_loadu_ps(x + 16), _mm512_loadu_ps(x));
-  return (__m512i)_mm512_cvtne2ps_pbh(_mm512_maskz_loadu_ps(first_lanes(count - 16), x + 16),
-                                      _mm512_maskz_loadu_ps(first_lanes(count), x));
-}
-
-// The pairs of 16 numbers of one row with the 16 below them, of which those in `lanes` are there. `below` is
-// null past the last row.
-FOVEA_DOT __m512i pairs_down(const float* x, const float* below, __mmask16 lanes) {
-  const __m512i order = _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8, 23, 7,
-                                         22, 6, 21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
-  const __m512 next = below ? _mm512_maskz_loadu_ps(lanes, below) : _mm512_setzero_ps();
-  return _mm512_permutexvar_epi16(order, (__m512i)_mm512_cvtne2ps_pbh(next, _mm512_maskz_loadu_ps(lanes, x)));
-}
-
-FOVEA_DOT void transpose(__m512i (&x)[16]) {
-  __m512i y[16];
-  FOVEA_UNROLL for (int i = 0; i < 16; i += 2) {
-    y[i] = _mm512_unpacklo_epi32(x[i], x[i + 1]);
-    y[i + 1] = _mm512_unpackhi_epi32(x[i], x[i + 1]);
-  }
-  FOVEA_UNROLL for (int i = 0; i < 16; i += 4) {
-    x[i] = _mm512_unpacklo_epi64(y[i], y[i + 2]);
-    x[i + 1] = _mm512_unpackhi_epi64(y[i], y[i + 2]);
-    x[i + 2] = _mm512_unpacklo_epi64(y[i + 1], y[i + 3]);
-    x[i + 3] = _mm512_unpackhi_epi64(y[i + 1], y[i + 3]);
-  }
-  FOVEA_UNROLL for (int i = 0; i < 4; ++i) {
-    y[i] = _mm512_shuffle_i32x4(x[i], x[i + 4], 0x88);
-    y[i + 4] = _mm512_shuffle_i32x4(x[i], x[i + 4], 0xdd);
-    y[i + 8] = _mm512_shuffle_i32x4(x[i + 8], x[i + 12], 0x88);
-    y[i + 12] = _mm512_shuffle_i32x4(x[i + 8], x[i + 12], 0xdd);
-  }
-  FOVEA_UNROLL for (int i = 0; i < 4; ++i) {
-    x[i] = _mm512_shuffle_i32x4(y[i], y[i + 8], 0x88);
-    x[i + 4] = _mm512_shuffle_i32x4(y[i + 4], y[i + 12], 0x88);
-    x[i + 8] = _mm512_shuffle_i32x4(y[i], y[i + 8], 0xdd);
-    x[i + 12] = _mm512_shuffle_i32x4(y[i + 4], y[i + 12], 0xdd);
-  }
-}
-
-// Rows of x as pairs along k, `stride` pairs from one to the next.
-FOVEA_DOT void round_rows(const float* x, std::int64_t leading, std::int64_t rows, std::int64_t k, Pair* to,
-                          std::int64_t stride) {
-  for (std::int64_t r = 0; r < rows; ++r, x += leading, to += stride) {
-    for (std::int64_t i = 0; i < k; i += 32)
-      _mm512_mask_storeu_epi32(to + i / 2, first_lanes((k - i + 1) / 2), pairs_along(x + i, k - i));
-  }
-}
-
-// Rows of x that are rounded together where pairs lie across them. One pair of rows after the other would
-// write to as many places as there are tiles or panels, and one panel after the other would read a line of
-// each row, a page apart; dW of 128 x 512 with 4,000 rows took 1.2 times as long.
-constexpr std::int64_t together = 16;
-
-// x is [k, rows]: its columns in tiles of 12, [tile, pairs, 12].
-FOVEA_DOT void round_columns(const float* x, std::int64_t leading, std::int64_t rows, std::int64_t k,
-                             Pair* to) {
-  for (std::int64_t begin = 0; begin < k; begin += together) {
-    const std::int64_t end = std::min(k, begin + together);
-    for (std::int64_t r = 0; r < rows; r += tile_rows) {
-      const __mmask16 lanes = first_lanes(std::min<std::int64_t>(tile_rows, rows - r));
-      Pair* tile = to + r / tile_rows * slice_pairs * tile_rows;
-      for (std::int64_t i = begin; i < end; i += 2) {
-        const float* from = x + i * leading + r;
-        _mm512_mask_storeu_epi32(tile + i / 2 * tile_rows, first_lanes(tile_rows),
-                                 pairs_down(from, i + 1 < k ? from + leading : nullptr, lanes));
-      }
-    }
-  }
-}
-
-// b is [k, n], to be panels [pairs, 32], slice_pairs · 32 pairs from one to the next.
-FOVEA_DOT void round_panels_down(const float* b, std::int64_t leading, std::int64_t n, std::int64_t k,
-                                 Pair* to) {
-  for (std::int64_t begin = 0; begin < k; begin += together) {
-    const std::int64_t end = std::min(k, begin + together);
-    for (std::int64_t column = 0; column < n; column += panel) {
-      const __mmask16 lanes[2] = {first_lanes(n - column), first_lanes(n - column - 16)};
-      for (std::int64_t i = begin; i < end; i += 2) {
-        for (std::int64_t half = 0; half < 2; ++half) {
-          const float* from = b + i * leading + column + 16 * half;
-          _mm512_storeu_si512(to + column * slice_pairs + i / 2 * panel + 16 * half,
-                              pairs_down(from, i + 1 < k ? from + leading : nullptr, lanes[half]));
-        }
-      }
-    }
-  }
-}
-
-// The same of b that lies as [n, k].
-FOVEA_DOT void round_panels_along(const float* b, std::int64_t leading, std::int64_t n, std::int64_t k,
-                                  Pair* to) {
-  for (std::int64_t column = 0; column < n; column += 16) {
-    const std::int64_t count = std::min<std::int64_t>(16, n - column);
-    Pair* half = to + column / panel * panel * slice_pairs + column % panel;
-    for (std::int64_t i = 0; i < k; i += 32) {
-      __m512i rows[16];
-      for (std::int64_t r = 0; r < 16; ++r)
-        rows[r] = r < count ? pairs_along(b + (column + r) * leading + i, k - i) : _mm512_setzero_si512();
-      transpose(rows);
-      for (std::int64_t r = 0; r < std::min<std::int64_t>(16, (k - i + 1) / 2); ++r)
-        _mm512_storeu_si512(half + (i / 2 + r) * panel, rows[r]);
-    }
-  }
 }
 
 struct Tile {
@@ -241,22 +114,13 @@ void all_tiles(const std::array<TileFunction, tile_rows>& by_rows, std::int64_t 
 }
 
 #undef FOVEA_UNROLL
-#undef FOVEA_DOT
-
-// The memory of a thread for the rounded operands of a block, which grows and stays.
-Pair* memory(std::vector<Pair>& of, std::int64_t pairs) {
-  constexpr std::int64_t line = 64 / sizeof(Pair);
-  if (std::ssize(of) < pairs + line) of.resize(static_cast<std::size_t>(pairs + line));
-  const auto address = reinterpret_cast<std::uintptr_t>(of.data());
-  return of.data() + (64 - address % 64) % 64 / sizeof(Pair);
-}
 
 }  // namespace
 
 void bf16_block_dot(const ProductBlock& p) {
   thread_local std::vector<Pair> a_memory, b_memory;
-  Pair* a = memory(a_memory, pieces(p.m, tile_rows) * tile_rows * slice_pairs);
-  Pair* b = memory(b_memory, pieces(p.n, panel) * panel * slice_pairs);
+  Pair* a = bf16_memory(a_memory, pieces(p.m, tile_rows) * tile_rows * slice_pairs);
+  Pair* b = bf16_memory(b_memory, pieces(p.n, panel) * panel * slice_pairs);
   const bool by_rows = p.a.transpose == Transpose::no;
   for (std::int64_t begin = 0; begin == 0 || begin < p.k; begin += 2 * slice_pairs) {
     const std::int64_t k = std::min(2 * slice_pairs, p.k - begin);
@@ -264,13 +128,13 @@ void bf16_block_dot(const ProductBlock& p) {
       return x.data + (along ? begin : begin * x.leading);
     };
     if (p.b.transpose == Transpose::no)
-      round_panels_down(from(p.b, false), p.b.leading, p.n, k, b);
+      bf16_round_panels_down(from(p.b, false), p.b.leading, p.n, k, b);
     else
-      round_panels_along(from(p.b, true), p.b.leading, p.n, k, b);
+      bf16_round_panels_along(from(p.b, true), p.b.leading, p.n, k, b);
     if (by_rows)
-      round_rows(from(p.a, true), p.a.leading, p.m, k, a, slice_pairs);
+      bf16_round_rows_dot(from(p.a, true), p.a.leading, p.m, k, a, slice_pairs);
     else
-      round_columns(from(p.a, false), p.a.leading, p.m, k, a);
+      bf16_round_columns(from(p.a, false), p.a.leading, p.m, k, a);
     all_tiles(by_rows ? tiles<slice_pairs, 1> : tiles<1, tile_rows>, p.m,
               {.a = a,
                .b = b,
@@ -283,11 +147,6 @@ void bf16_block_dot(const ProductBlock& p) {
                .columns = p.n},
               slice_pairs * tile_rows);
   }
-}
-
-void bf16_round_rows_dot(const float* x, std::int64_t stride, std::int64_t rows, std::int64_t in, Pair* to,
-                         std::int64_t to_stride) {
-  round_rows(x, stride, rows, in, to, to_stride);
 }
 
 void bf16_packed_dot(const PackedProducts& p, const Pair* x, std::int64_t row, std::int64_t end,

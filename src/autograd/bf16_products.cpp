@@ -6,6 +6,7 @@
 
 #include "fovea/core/dtype.h"
 #include "kernels/simd/targets.h"
+#include "kernels/tiles/product.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "autograd/bf16_products.cpp"
@@ -121,26 +122,39 @@ void bf16_round_rows(const float* x, std::int64_t stride, std::int64_t rows, std
   (dot ? bf16_round_rows_dot : round_rows_any)(x, stride, rows, in, to, to_stride);
 }
 
-std::unique_ptr<std::uint32_t[]> bf16_rows(const PackedProducts& p, Executor& executor, bool dot) {
-  const std::int64_t in = p.weight->in(), stride = bf16_row_stride(p.weight->pairs());
+bool runs_here(Bf16Path path) noexcept {
+  if (path == Bf16Path::tiles) return cpu_has_avx512_bf16() && !kernels::amx_absence();
+  return path == Bf16Path::any || cpu_has_avx512_bf16();
+}
+Bf16Path best_bf16_path() noexcept {
+  if (runs_here(Bf16Path::tiles)) return Bf16Path::tiles;
+  return runs_here(Bf16Path::dots) ? Bf16Path::dots : Bf16Path::any;
+}
+
+std::unique_ptr<std::uint32_t[]> bf16_pairs(std::int64_t rows, std::int64_t stride) {
   // Not a vector: filling 6 MiB of a feed-forward part with zeros, on one thread, took a tenth of its
   // product.
-  auto x = std::make_unique_for_overwrite<std::uint32_t[]>(static_cast<std::size_t>(p.rows * stride));
+  return std::make_unique_for_overwrite<std::uint32_t[]>(static_cast<std::size_t>((rows + 15) * stride));
+}
+
+std::unique_ptr<std::uint32_t[]> bf16_rows(const PackedProducts& p, Executor& executor) {
+  const std::int64_t in = p.weight->in(), stride = bf16_row_stride(p.weight->pairs());
+  auto x = bf16_pairs(p.rows, stride);
   constexpr std::int64_t least_parallel = 1 << 16;  // numbers: some 4 µs
   Executor& by_rows = p.rows * in < least_parallel ? serial_executor() : executor;
   constexpr std::int64_t rows_a_unit = 16;
   by_rows.parallel_for((p.rows + rows_a_unit - 1) / rows_a_unit, [&](std::int64_t unit, int) {
     const std::int64_t row = unit * rows_a_unit, count = std::min(rows_a_unit, p.rows - row);
-    bf16_round_rows(p.x + row * p.x_stride, p.x_stride, count, in, x.get() + row * stride, stride, dot);
+    bf16_round_rows(p.x + row * p.x_stride, p.x_stride, count, in, x.get() + row * stride, stride);
   });
   return x;
 }
 
-void bf16_block(const PackedProducts& p, const std::uint32_t* x, const ProductBlockAt& at, bool dot) {
-  if (dot)
-    bf16_packed_dot(p, x, at.row, at.end, at.column, at.last);
-  else
-    FOVEA_BEST(Bf16Block)(p, x, at.row, at.end, at.column, at.last);
+void bf16_block(const PackedProducts& p, const std::uint32_t* x, const ProductBlockAt& at, Bf16Path path) {
+  const auto block = path == Bf16Path::tiles  ? bf16_packed_tiles
+                     : path == Bf16Path::dots ? bf16_packed_dot
+                                              : FOVEA_BEST(Bf16Block);
+  block(p, x, at.row, at.end, at.column, at.last);
 }
 
 }  // namespace fovea::autograd

@@ -1,5 +1,5 @@
-// Products of operands that are rounded to bf16 (to nearest even), exact and summed in f32. On CPUs with
-// AVX512_BF16 by vdpbf16ps, elsewhere the rounded numbers are multiplied in f32.
+// Products of operands that are rounded to bf16 (to nearest even), exact and summed in f32: by the tiles of
+// AMX, by the vdpbf16ps of AVX512_BF16, or in f32.
 #pragma once
 
 #include <cstdint>
@@ -11,11 +11,27 @@
 
 namespace fovea::autograd {
 
+/// Ways to compute them, whose sums have different orders: code that every CPU runs, and by instructions that
+/// some have.
+enum class Bf16Path : std::uint8_t { any, dots, tiles };
+/// Whether this CPU and system run it. The first call with `tiles` asks the system for AMX's registers.
+bool runs_here(Bf16Path path) noexcept;
+/// The fastest that runs here.
+Bf16Path best_bf16_path() noexcept;
+
 /// The product of f32 operands that are rounded on the way, on the calling thread. Each element is one chain
 /// of sums in the order of k, begun with the bias or with c. Requires cpu_has_avx512_bf16().
 void bf16_block_dot(const ProductBlock& block);
-/// The same on any CPU, by sgemm of copies that hold the rounded numbers. Its sums have another order.
+/// The same by tiles. Requires runs_here(Bf16Path::tiles).
+void bf16_block_tiles(const ProductBlock& block);
+/// The same on any CPU, by sgemm of copies that hold the rounded numbers.
 void bf16_block_any(const ProductBlock& block);
+/// One of the three.
+inline auto bf16_block_by(Bf16Path path) {
+  return path == Bf16Path::tiles  ? bf16_block_tiles
+         : path == Bf16Path::dots ? bf16_block_dot
+                                  : bf16_block_any;
+}
 
 /// From one row of so many pairs to the next. Rows whole KiB apart would take few sets of the first-level
 /// cache, and a tile reads twelve rows at once.
@@ -36,12 +52,18 @@ void bf16_round_rows(const float* x, std::int64_t stride, std::int64_t rows, std
 /// `column` begins a panel. Requires cpu_has_avx512_bf16().
 void bf16_packed_dot(const PackedProducts& p, const std::uint32_t* x, std::int64_t row, std::int64_t end,
                      std::int64_t column, std::int64_t last);
+/// The same by tiles, which read the memory of whole tiles of rows (bf16_pairs). Requires
+/// runs_here(Bf16Path::tiles).
+void bf16_packed_tiles(const PackedProducts& p, const std::uint32_t* x, std::int64_t row, std::int64_t end,
+                       std::int64_t column, std::int64_t last);
 
+/// Memory for so many rows of pairs, `stride` pairs apart, of which a tile may read 15 rows more.
+std::unique_ptr<std::uint32_t[]> bf16_pairs(std::int64_t rows, std::int64_t stride);
 /// The rows of p.x as pairs, bf16_row_stride(p.weight->pairs()) apart; p.x_stride is set.
-std::unique_ptr<std::uint32_t[]> bf16_rows(const PackedProducts& p, Executor& executor, bool dot);
-/// A block of a product with a bf16 matrix, by rows that bf16_rows made. With `dot` by vdpbf16ps, else by
-/// code that every CPU runs; the bits of the two differ. An element is one chain of sums in the order of the
-/// columns, begun with the bias. So a row has the same bits in any batch.
-void bf16_block(const PackedProducts& p, const std::uint32_t* x, const ProductBlockAt& at, bool dot);
+std::unique_ptr<std::uint32_t[]> bf16_rows(const PackedProducts& p, Executor& executor);
+/// A block of a product with a bf16 matrix, by rows that bf16_rows made. An element is begun with the bias,
+/// and its products are added in an order that the path and the number of columns set. So a row has the same
+/// bits in any batch.
+void bf16_block(const PackedProducts& p, const std::uint32_t* x, const ProductBlockAt& at, Bf16Path path);
 
 }  // namespace fovea::autograd

@@ -35,9 +35,9 @@ void cut(const ProductBlock& p, GemmBlock block, Operands operands, Executor* ex
   if (p.m == 0 || p.n == 0) return;
   static constexpr ProfileLabel of_f32{"product", ProfilePart::products},
       of_bf16{"product of bf16", ProfilePart::products, ProfileOperands::bf16};
-  const bool dots = operands == Operands::bf16 && cpu_has_avx512_bf16();
-  const ProfileSpan span(dots ? of_bf16 : of_f32, product_work(p.m, p.n, p.k));
-  const auto product = operands == Operands::f32 ? f32_block : dots ? bf16_block_dot : bf16_block_any;
+  const Bf16Path path = operands == Operands::bf16 ? best_bf16_path() : Bf16Path::any;
+  const ProfileSpan span(path == Bf16Path::any ? of_f32 : of_bf16, product_work(p.m, p.n, p.k));
+  const auto product = operands == Operands::f32 ? f32_block : bf16_block_by(path);
   const std::int64_t down = (p.m + block.rows - 1) / block.rows,
                      across = (p.n + block.columns - 1) / block.columns;
   (executor ? *executor : default_executor()).parallel_for(down * across, [&](std::int64_t unit, int) {

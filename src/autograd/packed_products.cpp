@@ -146,7 +146,19 @@ const ProfileLabel& label_of(WeightType type) {
       of_bf16{"product with bf16 weights", ProfilePart::products, ProfileOperands::bf16},
       of_int8{"product with int8 weights", ProfilePart::products, ProfileOperands::int8};
   if (type == WeightType::int8) return of_int8;
-  return type == WeightType::bf16 && cpu_has_avx512_bf16() ? of_bf16 : of_f32;
+  return type == WeightType::bf16 && best_bf16_path() != Bf16Path::any ? of_bf16 : of_f32;
+}
+
+// The rows of a block: whole tiles, and as many numbers as stay in the second-level cache while the panels
+// pass by, each read once for all of them. Those are 128 KiB of f32, and the same rows of other types. AMX
+// multiplies so fast that reading the panels from the third level would take longer: 512 KiB, of the 2 MiB
+// that processors with AMX have.
+struct BlockRows {
+  std::int64_t tile = 12, least = 48, numbers = 1 << 15;
+};
+BlockRows block_rows_of(WeightType type) {
+  if (type == WeightType::bf16 && best_bf16_path() == Bf16Path::tiles) return {32, 64, 1 << 18};
+  return {};
 }
 
 // A cut of rows and of the columns of one product or several.
@@ -154,17 +166,16 @@ class Cut {
  public:
   Cut(std::span<const PackedProducts> cut, std::int64_t most_rows, std::int64_t wanted)
       : cut_(cut), rows_(cut.front().rows) {
-    // 128 KiB of rows stay in the second-level cache while the panels pass by, each read once for all of
-    // them.
+    const auto [tile, least, numbers] = block_rows_of(cut.front().weight->type());
     const std::int64_t in = std::max<std::int64_t>(cut.front().weight->in(), 1);
-    block_rows_ = std::min(most_rows, std::max<std::int64_t>(48, (1 << 15) / in / 12 * 12));
+    block_rows_ = std::min(most_rows, std::max(least, numbers / in / tile * tile));
     // No bit depends on the cut, so it may depend on the number of threads.
     while (wanted > 3 && blocks() < wanted &&
-           (block_columns_ > PackedMatrix::panel_rows || block_rows_ > 12)) {
+           (block_columns_ > PackedMatrix::panel_rows || block_rows_ > tile)) {
       if (block_columns_ > PackedMatrix::panel_rows)
         block_columns_ -= PackedMatrix::panel_rows;
       else
-        block_rows_ -= 12;
+        block_rows_ -= tile;
     }
   }
   std::int64_t blocks() const { return pieces(rows_, block_rows_) * across(); }
@@ -234,15 +245,14 @@ ProductRows::ProductRows(const PackedProducts& p, Executor& executor)
   PackedProducts given = p;
   given.x_stride = x_stride_;
   if (p.weight->type() == WeightType::int8) quantized_.emplace(int8_rows(given, executor, best_int8_path()));
-  if (p.weight->type() == WeightType::bf16) pairs_ = bf16_rows(given, executor, cpu_has_avx512_bf16());
+  if (p.weight->type() == WeightType::bf16) pairs_ = bf16_rows(given, executor);
 }
 
-ProductRows::ProductRows(std::int64_t rows, std::int64_t stride)
-    : pairs_(std::make_unique_for_overwrite<std::uint32_t[]>(static_cast<std::size_t>(rows * stride))) {}
+ProductRows::ProductRows(std::int64_t rows, std::int64_t stride) : pairs_(bf16_pairs(rows, stride)) {}
 
 void ProductRows::multiply(const PackedProducts& p, const ProductBlockAt& at) const {
   if (p.weight->type() == WeightType::int8) return int8_block(p, *quantized_, at, best_int8_path());
-  if (p.weight->type() == WeightType::bf16) return bf16_block(p, pairs_.get(), at, cpu_has_avx512_bf16());
+  if (p.weight->type() == WeightType::bf16) return bf16_block(p, pairs_.get(), at, best_bf16_path());
   PackedProducts with_rows = p;
   with_rows.x = x_;
   with_rows.x_stride = x_stride_;

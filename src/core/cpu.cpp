@@ -40,6 +40,10 @@ bool cpu_has_avx512_bf16() noexcept {
   static const bool has = cpu_has_avx512() && __builtin_cpu_supports("avx512bf16");
   return has;
 }
+bool cpu_has_fast_bf16_dots() noexcept {
+  static const bool has = cpu_has_avx512_bf16() && !__builtin_cpu_is("intel");
+  return has;
+}
 bool cpu_has_avx512_vnni() noexcept {
   static const bool has = cpu_has_avx512() && __builtin_cpu_supports("avx512vnni");
   return has;
@@ -55,6 +59,9 @@ bool cpu_has_avx512() noexcept {
   return false;
 }
 bool cpu_has_avx512_bf16() noexcept {
+  return false;
+}
+bool cpu_has_fast_bf16_dots() noexcept {
   return false;
 }
 bool cpu_has_avx512_vnni() noexcept {

@@ -11,6 +11,9 @@ bool cpu_has_sse42() noexcept;
 bool cpu_has_avx2() noexcept;         ///< with fma, bmi, bmi2, f16c and lzcnt
 bool cpu_has_avx512() noexcept;       ///< avx512f, bw, cd, dq and vl, with all that cpu_has_avx2() names
 bool cpu_has_avx512_bf16() noexcept;  ///< avx512bf16, with all that cpu_has_avx512() names
+/// cpu_has_avx512_bf16(), and vdpbf16ps does more operations a second than a multiply-add of f32. On a
+/// Sapphire Rapids `fovea bench kernels` probes 86 GFLOP/s beside 174, on a Zen 5 474 beside 260.
+bool cpu_has_fast_bf16_dots() noexcept;
 bool cpu_has_avx512_vnni() noexcept;  ///< avx512vnni, with all that cpu_has_avx512() names
 
 }  // namespace fovea

@@ -19,12 +19,21 @@
 namespace fovea::autograd {
 namespace {
 
-Tensor product(const Tensor& x, const PackedMatrix& weight, const Tensor& bias, bool dot) {
+Tensor product(const Tensor& x, const PackedMatrix& weight, const Tensor& bias, Bf16Path path) {
   return product_by_blocks(
-      x, weight, bias, [&](const PackedProducts& p) { return bf16_rows(p, default_executor(), dot); },
+      x, weight, bias, [&](const PackedProducts& p) { return bf16_rows(p, default_executor()); },
       [&](const PackedProducts& p, const auto& pairs, const ProductBlockAt& at) {
-        bf16_block(p, pairs.get(), at, dot);
+        bf16_block(p, pairs.get(), at, path);
       });
+}
+
+// Those of a CPU with AMX run on others in an emulator (plan/amx_emulator.cpp).
+std::vector<Bf16Path> paths() {
+  std::vector<Bf16Path> all;
+  for (const Bf16Path path : {Bf16Path::any, Bf16Path::dots, Bf16Path::tiles}) {
+    if (runs_here(path)) all.push_back(path);
+  }
+  return all;
 }
 
 constexpr std::int64_t rows = 53;
@@ -38,8 +47,8 @@ TEST(Bf16Products, EveryPathSumsTheProductsOfRoundedNumbers) {
     SCOPED_TRACE(std::to_string(in) + " to " + std::to_string(out));
     const Tensor x = drawn({rows, in}, 1), weight = drawn({out, in}, 2), bias = drawn({out}, 3);
     const PackedMatrix packed(weight, WeightType::bf16);
-    for (const bool dot : {false, cpu_has_avx512_bf16()}) {
-      const Tensor y = product(x, packed, bias, dot);
+    for (const Bf16Path path : paths()) {
+      const Tensor y = product(x, packed, bias, path);
       for (std::int64_t r = 0; r < rows; ++r) {
         for (std::int64_t n = 0; n < out; ++n) {
           const double start = bias.data<float>()[n];
@@ -65,12 +74,12 @@ TEST(Bf16Products, ARowHasTheSameBitsInAnyBatchAndForAnyNumberOfThreads) {
   for (const auto& [in, out] : product_sizes) {
     const Tensor x = drawn({rows, in}, 1), weight = drawn({out, in}, 2), bias = drawn({out}, 3);
     const PackedMatrix packed(weight, WeightType::bf16);
-    for (const bool dot : {false, cpu_has_avx512_bf16()}) {
-      const Tensor all = product(x, packed, bias, dot);
+    for (const Bf16Path path : paths()) {
+      const Tensor all = product(x, packed, bias, path);
       for (const std::int64_t count : {1, 2, 3, 5, 12, 13, 31}) {
         for (const std::int64_t first : {std::int64_t{0}, rows - count}) {
           const Tensor some = Tensor::copy_of(x.view().slice(0, first, count));
-          const Tensor y = product(some, packed, bias, dot);
+          const Tensor y = product(some, packed, bias, path);
           ASSERT_EQ(std::memcmp(y.raw(), all.data<float>() + first * out,
                                 static_cast<std::size_t>(count * out) * sizeof(float)),
                     0)
@@ -80,7 +89,7 @@ TEST(Bf16Products, ARowHasTheSameBitsInAnyBatchAndForAnyNumberOfThreads) {
     }
     const Var var(weight, std::make_shared<const PackedMatrix>(weight, WeightType::bf16));
     const Tensor linear_all = linear(x, var, bias).value();
-    EXPECT_EQ(std::memcmp(linear_all.raw(), product(x, packed, bias, cpu_has_avx512_bf16()).raw(),
+    EXPECT_EQ(std::memcmp(linear_all.raw(), product(x, packed, bias, best_bf16_path()).raw(),
                           static_cast<std::size_t>(rows * out) * sizeof(float)),
               0);
   }
@@ -92,8 +101,8 @@ TEST(Bf16Matrix, TakesHalfAndHoldsAnyNumber) {
   weight.data<float>()[7] = std::numeric_limits<float>::infinity();
   Tensor x = drawn({2, 256}, 2);
   const Tensor bias = Tensor::zeros(DType::f32, {512});
-  for (const bool dot : {false, cpu_has_avx512_bf16()}) {
-    const Tensor y = product(x, PackedMatrix(weight, WeightType::bf16), bias, dot);
+  for (const Bf16Path path : paths()) {
+    const Tensor y = product(x, PackedMatrix(weight, WeightType::bf16), bias, path);
     EXPECT_TRUE(std::isinf(y.data<float>()[0]));
     EXPECT_TRUE(std::isfinite(y.data<float>()[1]));
   }

@@ -150,7 +150,9 @@ TEST(Gemm, OfBf16IsTheProductOfRoundedOperands) {
 TEST(Gemm, RoundsToNearestEvenAndKeepsNanAndInfinity) {
   const float above = std::bit_cast<float>(0x3f808000u), odd = std::bit_cast<float>(0x3f818000u);
   const float one[] = {1.0f};
-  for (const auto block : {bf16_block_any, cpu_has_avx512_bf16() ? bf16_block_dot : bf16_block_any}) {
+  for (const Bf16Path path : {Bf16Path::any, Bf16Path::dots, Bf16Path::tiles}) {
+    if (!runs_here(path)) continue;
+    const auto block = bf16_block_by(path);
     for (const float x : {above, odd, -above, 1e38f, std::numeric_limits<float>::max(),
                           -std::numeric_limits<float>::infinity()}) {
       float y = 0.0f;

@@ -4,6 +4,7 @@
 
 #include <cstdlib>
 
+#include "core/cpu.h"
 #include "fovea/core/executor.h"
 #include "recurrence/kernels.h"
 
@@ -143,15 +144,13 @@ TEST(RecurrencePlans, OfFewTokensGoTokenByToken) {
                                  ": chunks are faster for plans of more than 4 tokens"),
             std::string::npos)
       << explain(longer);
-  // Chunks of bf16 by dot products stand before the steps, and leave them the same plans.
+  // Chunks of bf16 stand before the steps, and leave them the same plans.
   const auto bf16_kernel = [](std::int64_t len) {
     return std::string(make_recurrence_plan({}, {.len = len, .key_dim = 8}, {.dtype = DType::bf16}).kernel());
   };
-  const std::string tiles = "amx chunked", dots = "avx512bf16 chunked";
+  const std::string dots = "avx512bf16 chunked";
   EXPECT_EQ(bf16_kernel(4), step_kernels().front());
-  EXPECT_EQ(bf16_kernel(5), runs(tiles, DType::bf16)  ? tiles
-                            : runs(dots, DType::bf16) ? dots
-                                                      : longer.kernel());
+  EXPECT_EQ(bf16_kernel(5), cpu_has_fast_bf16_dots() ? dots : longer.kernel());
   // Who names an instruction set gets the kernels that it builds on for other types.
   if (runs(dots, DType::bf16))
     EXPECT_EQ(make_recurrence_plan({}, {.len = 5, .key_dim = 8}, {.kernel = "avx512bf16"}).kernel(),

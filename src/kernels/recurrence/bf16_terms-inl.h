@@ -72,6 +72,8 @@ class PairTerms : public ForwardChunk<float> {
     row_ = carve.Take<float>(Padded<float>(p.key_dim));
   }
 
+  struct Hold {};
+  HWY_INLINE Hold HoldEngine() const { return {}; }
   HWY_INLINE void Start(const float* state) {
     PairRows({state, columns.stride}, p.key_dim, columns.stride, nullptr, state_);
   }

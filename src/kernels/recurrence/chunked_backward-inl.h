@@ -135,6 +135,7 @@ class BackwardUnit {
         to = from + state_size_;
         if (s_.written) written = s_.written + chunk * kChunk * columns_.stride;
       }
+      [[maybe_unused]] const auto held = terms_.HoldEngine();
       terms_.Prepare(at, false);
       WriteRows(terms_, from, written, fetch_);
       if (s_.written) Fill(T{0}, (kChunk - at.count) * columns_.stride, written + at.count * columns_.stride);

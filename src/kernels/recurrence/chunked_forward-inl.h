@@ -248,6 +248,7 @@ HWY_NOINLINE void ForwardUnit(const RecurrenceProblem<T>& p, const RecurrenceRes
     throw_if_cancelled();
     const ChunkAt at = chunk_at(begin);
     AddFetched(p, results, chunk_at(begin + kChunk), columns, m.fetch);
+    [[maybe_unused]] const auto held = m.terms.HoldEngine();
     m.terms.Prepare(at, queries);
     WriteRows(m.terms, m.state, written, m.fetch);
     if (saved && m.chunk.e) {

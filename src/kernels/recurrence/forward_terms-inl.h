@@ -44,6 +44,9 @@ struct NumberTerms : ForwardChunk<T> {
               const ForwardBuffers<T>& buffers, Carve&)
       : ForwardChunk<T>{problem, unit_columns, chunk, buffers, {}, {}} {}
 
+  /// What is held while a chunk is computed.
+  struct Hold {};
+  HWY_INLINE Hold HoldEngine() const { return {}; }
   /// From this state on.
   HWY_INLINE void Start(const T*) {}
   /// The next chunk, up to its products with the state.

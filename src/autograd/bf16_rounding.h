@@ -1,0 +1,55 @@
+// Operands of products of bf16: f32 numbers rounded to nearest even, as pairs of two that lie side by side
+// along k, the first in the lower half. By AVX512_BF16; all of it requires cpu_has_avx512_bf16().
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "autograd/bf16_products.h"
+
+#if defined(__x86_64__)
+// GCC 12 warns of the undefined vectors of its own intrinsics (GCC bug 105593).
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#pragma GCC diagnostic ignored "-Wuninitialized"
+#include <immintrin.h>
+
+/// For functions that use AVX512_BF16: Highway 1.0.3 has no target with its instructions.
+#define FOVEA_DOT __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,avx512bf16")))
+
+namespace fovea::autograd {
+
+using Bf16Pair = std::uint32_t;
+
+/// Columns of b, as two vectors of pairs.
+inline constexpr std::int64_t bf16_panel = PackedMatrix::panel_rows;
+/// Pairs of k that are multiplied before the next are rounded. A panel of b, 16 KiB, stays in the first-level
+/// cache. The blocks of a and b, 256 KiB each, stay in the second.
+inline constexpr std::int64_t bf16_slice_pairs = 128;
+/// The rows of a tile of dot products: 12 rows by two vectors are 24 sums, and leave registers for two
+/// vectors of b and one of a.
+inline constexpr int bf16_dot_rows = 12;
+
+FOVEA_DOT inline __mmask16 first_lanes(std::int64_t count) {
+  return count >= 16  ? __mmask16(0xffff)
+         : count <= 0 ? __mmask16(0)
+                      : static_cast<__mmask16>((1 << count) - 1);
+}
+
+/// What bf16_round_rows_dot does, of x that lies as [k, rows].
+void bf16_round_rows_across(const float* x, std::int64_t leading, std::int64_t rows, std::int64_t k,
+                            Bf16Pair* to, std::int64_t stride);
+/// x [k, rows], its columns in tiles: [tile, bf16_slice_pairs, bf16_dot_rows].
+void bf16_round_columns(const float* x, std::int64_t leading, std::int64_t rows, std::int64_t k,
+                        Bf16Pair* to);
+/// b [k, n], to be panels [pairs, bf16_panel], bf16_slice_pairs · bf16_panel pairs from one to the next.
+void bf16_round_panels_down(const float* b, std::int64_t leading, std::int64_t n, std::int64_t k,
+                            Bf16Pair* to);
+/// The same of b that lies as [n, k].
+void bf16_round_panels_along(const float* b, std::int64_t leading, std::int64_t n, std::int64_t k,
+                             Bf16Pair* to);
+
+/// `pairs` pairs in `of`, from a line of the cache on: the memory of a thread, which grows and stays.
+Bf16Pair* bf16_memory(std::vector<Bf16Pair>& of, std::int64_t pairs);
+
+}  // namespace fovea::autograd
+#endif
