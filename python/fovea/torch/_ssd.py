@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any, Optional
 
@@ -14,12 +15,15 @@ from .._errors import InvalidArgument
 from .._recurrence import recurrence
 from .._value import shown
 from ..recurrences import ScalarDecay
+from ._arguments import check_shape, starts_tensor
 from ._op import checked_tensor
 
 __all__ = ["ssd"]
 
 _NAMES = {"query": "C", "key": "B", "value": "x", "decay.log_decay": "A", "sequence_starts": "cu_seqlens"}
 _NAMES["initial_state"] = "initial_states"
+_DIFFERENT = "a new number at each token at which cu_seqlens begins a sequence, and at no other"
+_expect = functools.partial(check_shape, "ssd")
 
 
 def ssd(
@@ -56,7 +60,8 @@ def ssd(
         initial_states: [batch, nheads, headdim, dstate].
         seq_idx: [batch, seqlen], whole numbers: where one differs from the one before, a new sequence begins, with a
             state of zeros.
-        cu_seqlens: [sequences + 1], where packed sequences begin, for return_varlen_states; the batch is then 1.
+        cu_seqlens: [sequences + 1], where packed sequences begin, read for return_varlen_states alone; the batch is
+            then 1. A seq_idx beside it must begin its sequences at the same tokens, and there are no initial_states.
         dt_softplus: whether softplus is applied.
         dt_limit: the limits of Δ.
         state_dtype: changes nothing: states are f32.
@@ -87,10 +92,9 @@ def ssd(
     if not return_varlen_states:
         _expect("initial_states", initial_states, "[batch, nheads, headdim, dstate]", (batch, heads, dim, int(B.shape[3])))
     least, most = _limits(dt_limit)
-    for name, given in (("cu_seqlens", cu_seqlens), ("seq_idx", seq_idx), ("initial_states", initial_states)):
-        if return_varlen_states and (given is None) == (name == "cu_seqlens"):
-            what = "numbers" if given is None else "None"
-            raise InvalidArgument("ssd", name, f"{what} beside return_varlen_states=True", described(given))
+    begins = None if seq_idx is None else _begins(x, seq_idx)
+    if return_varlen_states:
+        _check_packed(x, cu_seqlens, begins, initial_states)
     wide = torch.promote_types(x.dtype, torch.float32)
     steps = dt.to(wide)
     if dt_bias is not None:
@@ -100,8 +104,8 @@ def ssd(
     if (least, most) != (0.0, math.inf) or not dt_softplus:
         steps = steps.clamp(least, most)
     gates = steps * A.to(wide)
-    if seq_idx is not None:
-        gates = gates.masked_fill(_begins(x, seq_idx), -math.inf)
+    if begins is not None and not return_varlen_states:
+        gates = gates.masked_fill(begins[..., None], -math.inf)
     values = x.to(wide)
     try:
         y, state = recurrence(
@@ -127,14 +131,6 @@ def ssd(
     return (y, *states) if states else y
 
 
-def _expect(name: str, x: Any, what: str, *shapes: tuple[int, ...]) -> None:
-    """Other shapes would be broadcast, and so change the result silently."""
-    if x is None or (isinstance(x, Tensor) and tuple(x.shape) in shapes):
-        return
-    sizes = " or ".join(str(list(shape)) for shape in shapes)
-    raise InvalidArgument("ssd", name, f"{what}, {sizes}", described(x))
-
-
 def _limits(x: Any) -> tuple[float, float]:
     try:
         least, most = (float(limit) for limit in x)
@@ -146,8 +142,30 @@ def _limits(x: Any) -> tuple[float, float]:
 
 
 def _begins(x: Tensor, seq_idx: Any) -> Tensor:
-    """[batch, seqlen, 1]: whether a token is the first of its sequence. The first of all reads the initial state."""
+    """[batch, seqlen]: whether a sequence other than the first begins at a token. The first reads the initial state."""
     if not isinstance(seq_idx, Tensor) or seq_idx.shape != x.shape[:2]:
         raise InvalidArgument("ssd", "seq_idx", f"[batch, seqlen] {[int(n) for n in x.shape[:2]]}", described(seq_idx))
-    changed = seq_idx[:, 1:] != seq_idx[:, :-1]
-    return torch.nn.functional.pad(changed, (1, 0))[..., None]
+    return torch.nn.functional.pad(seq_idx[:, 1:] != seq_idx[:, :-1], (1, 0))
+
+
+def _check_packed(x: Tensor, cu_seqlens: Any, begins: Optional[Tensor], initial_states: Any) -> None:
+    """The arguments beside return_varlen_states=True."""
+    if cu_seqlens is None:
+        raise InvalidArgument("ssd", "cu_seqlens", "numbers beside return_varlen_states=True", "None")
+    if initial_states is not None:
+        raise InvalidArgument(
+            "ssd", "initial_states", "None beside return_varlen_states=True", described(initial_states)
+        )
+    if x.shape[0] != 1:
+        raise InvalidArgument("ssd", "x", "a batch of 1 beside return_varlen_states=True", described(x))
+    starts = starts_tensor("ssd", cu_seqlens)
+    if begins is None:
+        return
+    tokens = torch.arange(x.shape[1])
+    ends_before = torch.bucketize(tokens, starts, right=True)  # how many of cu_seqlens lie at a token or before it
+    same = (begins[0, 1:] == (ends_before[1:] != ends_before[:-1])).all()
+    if torch.compiler.is_compiling():  # numbers are not known yet
+        torch._assert_async(same, _DIFFERENT)
+    elif not same:
+        found = begins[0].nonzero()[:, 0].tolist()
+        raise InvalidArgument("ssd", "seq_idx", _DIFFERENT, f"new sequences at {found} beside {starts.tolist()}")

@@ -315,6 +315,47 @@ def test_ssd_of_packed_sequences():
     torch.testing.assert_close(states[1:], want[1][:1], rtol=1e-11, atol=1e-11)
 
 
+def packed_ssd(x, dt, A, Bs, Cs, starts, index, **more):
+    """mamba_ssm's usual call for packed sequences: seq_idx beside cu_seqlens."""
+    one = [t[:1].detach() for t in (x, dt.abs())] + [A] + [t[:1].detach() for t in (Bs, Cs)]
+    options = {"return_varlen_states": True, "return_final_states": True}
+    return fovea.torch.ssd(*one, 16, cu_seqlens=starts, seq_idx=index, **options, **more)
+
+
+def test_ssd_of_packed_sequences_with_both_lists():
+    inputs = mamba()
+    index = torch.tensor([[0] * 7 + [1] * (T - 7)], dtype=torch.int32)
+    for starts in ([0, 7, T], torch.tensor([0, 7, T], dtype=torch.int32), [0, 0, 7, 7, T, T]):
+        want = packed_ssd(*inputs, starts, None)
+        for a, b in zip(packed_ssd(*inputs, starts, index), want):
+            assert torch.equal(a, b)
+    alone = packed_ssd(*inputs, [0, T], torch.full((1, T), 3))
+    assert torch.equal(alone[0], packed_ssd(*inputs, [0, T], None)[0])
+    later = index.roll(1, 1)
+    later[0, 0] = 0
+    for wrong, got in ((later, r"\[8\]"), (torch.zeros_like(index), r"\[\]"), (torch.arange(T)[None], r"\[1, 2, ")):
+        with pytest.raises(fovea.InvalidArgument, match=rf"ssd: seq_idx: .* got new sequences at {got}.* beside \[0, 7, {T}\]"):
+            packed_ssd(*inputs, [0, 7, T], wrong)
+    for wrong in (3, "a", [0.5, 1.0], [[0, 7, T]]):
+        with pytest.raises(fovea.InvalidArgument, match="ssd: cu_seqlens: expected whole numbers in one axis"):
+            packed_ssd(*inputs, wrong, index)
+    with pytest.raises(fovea.InvalidArgument, match="ssd: initial_states: expected None beside return_varlen_states"):
+        packed_ssd(*inputs, [0, 7, T], index, initial_states=rand(1, HV, V, K))
+    two = torch.zeros(2, T, dtype=torch.int32)
+    with pytest.raises(fovea.InvalidArgument, match="ssd: x: expected a batch of 1 beside return_varlen_states=True"):
+        fovea.torch.ssd(*inputs, cu_seqlens=[0, T], seq_idx=two, return_varlen_states=True)
+
+
+def test_ssd_of_packed_sequences_in_a_graph():
+    inputs, starts = mamba(), torch.tensor([0, 7, T])
+    index = torch.tensor([[0] * 7 + [1] * (T - 7)])
+    graph = torch.compile(packed_ssd, backend="aot_eager", fullgraph=True)
+    for a, b in zip(graph(*inputs, starts, index), packed_ssd(*inputs, starts, index)):
+        assert torch.equal(a, b)
+    with pytest.raises(RuntimeError, match="a new number at each token at which cu_seqlens begins a sequence"):
+        graph(*inputs, starts, torch.zeros_like(index))
+
+
 def test_ssd_in_a_graph_and_in_bf16():
     x, dt, A, Bs, Cs = (t.detach().bfloat16() for t in mamba())
 
