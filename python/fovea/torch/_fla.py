@@ -236,7 +236,7 @@ def gated_delta_rule(
     """
     call = Call("gated_delta_rule", q, k, v, options)
     if use_gate_in_kernel:
-        g = call.gate(call.given("g", g), A_log, dt_bias, v.shape[2:3])
+        g = call.gate(g, A_log, dt_bias)
     if g is not None:
         call.spec["decay"] = ScalarDecay(call.tokens("g", g))
     call.delta(call.beta(beta, use_beta_sigmoid_in_kernel, allow_neg_eigval), use_qk_l2norm_in_kernel)
@@ -269,8 +269,9 @@ def kda(
         q, k: [B, T, H, K].
         v: [B, T, HV, V].
         g: [B, T, HV, K], logarithms of decays, at most 0.
-        use_gate_in_kernel: whether the decay is -e^A_log · softplus(g + dt_bias), with A_log [HV] and dt_bias [HV · K]
-            or None; with lower_bound it is lower_bound · sigmoid(e^A_log · (g + dt_bias)), and A_log may be None.
+        use_gate_in_kernel: whether the decay is -e^A_log · softplus(g + dt_bias), with A_log [HV] or [1, 1, HV, 1], and
+            dt_bias [HV · K], [HV, K] or None. With lower_bound it is lower_bound · sigmoid(e^A_log · (g + dt_bias)),
+            and A_log may be None.
         The others: as in `gated_delta_rule`.
 
     Returns:
@@ -283,7 +284,7 @@ def kda(
     """
     call = Call("kda", q, k, v, options)
     if use_gate_in_kernel:
-        g = call.gate(call.given("g", g), A_log, dt_bias, (v.shape[2], k.shape[3]), lower_bound)
+        g = call.gate(g, A_log, dt_bias, k.shape[3], lower_bound)
     call.spec["decay"] = KeyDecay(call.tokens("g", g, k.shape[-1]))
     call.delta(call.beta(beta, use_beta_sigmoid_in_kernel, allow_neg_eigval), use_qk_l2norm_in_kernel)
     return call.run(scale, initial_state, output_final_state, cu_seqlens, state_v_first)

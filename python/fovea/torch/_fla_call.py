@@ -51,11 +51,6 @@ class Call:
             )
         self.q, self.k, self.v = q, k, v
 
-    def given(self, name: str, x: Any) -> Any:
-        if x is None:
-            raise InvalidArgument(self.function, name, "a tensor", "None")
-        return x
-
     def tokens(self, name: str, x: Any, dim: Optional[int] = None) -> Tensor:
         """A tensor [B, T, HV], or [B, T, HV, dim], with the heads before the tokens."""
         shape = (*self.v.shape[:3], *(() if dim is None else (dim,)))
@@ -70,18 +65,35 @@ class Call:
             )
         if not sigmoid:
             return beta
-        found = torch.sigmoid(_wide(self.given("beta", beta)))
+        self.tokens("beta", beta)
+        found = torch.sigmoid(_wide(beta))
         return 2 * found if doubled else found
 
-    def gate(self, g: Tensor, A_log: Any, dt_bias: Any, shape: Any, lower_bound: Optional[float] = None) -> Tensor:
-        """The logarithms of decays from raw gates; `shape` is that of their last axes."""
+    def gate(
+        self, g: Any, A_log: Any, dt_bias: Any, dim: Optional[int] = None, lower_bound: Optional[float] = None
+    ) -> Tensor:
+        """The logarithms of decays from raw gates [B, T, HV], or [B, T, HV, dim] as kda has them."""
+        self.tokens("g", g, dim)
+        heads = self.v.shape[2]
+        # Kimi Linear stores A_log with axes of size 1 around the heads.
+        check_shape(self.function, "A_log", A_log, "[HV]", (heads,), *([] if dim is None else [(1, 1, heads, 1)]))
         if A_log is None and lower_bound is None:
             raise InvalidArgument(self.function, "A_log", "a tensor beside use_gate_in_kernel=True", "None")
+        if dim is None:
+            check_shape(self.function, "dt_bias", dt_bias, "[HV]", (heads,))
+        else:
+            check_shape(self.function, "dt_bias", dt_bias, "[HV * K]", (heads * dim,), (heads, dim))
         g = _wide(g)
+        of_heads = (heads,) if dim is None else (heads, 1)
         if dt_bias is not None:
-            g = g + dt_bias.to(g.dtype).reshape(shape)
-        factor = 1.0 if A_log is None else A_log.to(g.dtype).reshape(shape[0], *(1,) * (len(shape) - 1)).exp()
-        return -factor * softplus(g) if lower_bound is None else lower_bound * torch.sigmoid(factor * g)
+            g = g + dt_bias.to(g.dtype).reshape(g.shape[2:])
+        factor = 1.0 if A_log is None else A_log.to(g.dtype).reshape(of_heads).exp()
+        if lower_bound is None:
+            return -factor * softplus(g)
+        least = real(lower_bound, f"{self.function}.lower_bound")
+        if not least <= 0:
+            raise InvalidArgument(self.function, "lower_bound", "a number of at most 0", shown(lower_bound))
+        return least * torch.sigmoid(factor * g)
 
     def delta(self, beta: Any, normalises: bool) -> None:
         if beta is None:
