@@ -1,7 +1,9 @@
 """Recurrences with the argument names, layouts and defaults of flash-linear-attention (fla, v0.6): tensors are
 [batch, tokens, heads, dim], states [sequences, heads, key_dim, value_dim] in f32 (f64 for f64).
 
-fla has two functions for a mechanism, chunk_* and fused_recurrent_*, which compute the same. Here is one.
+fla has two functions for a mechanism, chunk_* and fused_recurrent_*, which compute the same. Here is one. Its arguments are
+positional up to the first that fla's two have at different places, and the others go by name: a call in the other order would
+have another meaning. The exception is beta of `gated_delta_rule`, whose shape differs from that of fla's gk.
 """
 
 from __future__ import annotations
@@ -28,6 +30,7 @@ def linear_attention(
     scale: Optional[float] = None,
     initial_state: Any = None,
     output_final_state: bool = False,
+    *,
     reverse: bool = False,
     normalize: bool = True,
     cu_seqlens: Any = None,
@@ -90,6 +93,7 @@ def retention(
     scale: Optional[float] = None,
     initial_state: Optional[Tensor] = None,
     output_final_state: bool = False,
+    *,
     reverse: bool = False,
     state_v_first: bool = False,
     cu_seqlens: Any = None,
@@ -123,6 +127,7 @@ def gla(
     k: Tensor,
     v: Tensor,
     g: Tensor,
+    *,
     scale: Optional[float] = None,
     initial_state: Optional[Tensor] = None,
     output_final_state: bool = False,
@@ -192,6 +197,7 @@ def gated_delta_rule(
     v: Tensor,
     g: Optional[Tensor] = None,
     beta: Optional[Tensor] = None,
+    *,
     scale: Optional[float] = None,
     initial_state: Optional[Tensor] = None,
     output_final_state: bool = False,
@@ -249,6 +255,7 @@ def kda(
     v: Tensor,
     g: Tensor,
     beta: Optional[Tensor] = None,
+    *,
     scale: Optional[float] = None,
     initial_state: Optional[Tensor] = None,
     output_final_state: bool = False,

@@ -189,6 +189,7 @@ def causal_conv1d(
     seq_idx: Optional[Tensor] = None,
     initial_states: Optional[Tensor] = None,
     return_final_states: bool = False,
+    *,
     activation: Optional[str] = None,
 ) -> Any:
     """Each channel by itself over a token and the few before it, out = activation(bias + Σ_j weight[:, j] x[t - width + 1
@@ -201,7 +202,7 @@ def causal_conv1d(
         seq_idx: [batch, length], whole numbers: where one differs from the one before, a new sequence begins, with zeros
             before it. Not with states.
         initial_states: [batch, dim, width - 1], the inputs before, the oldest first.
-        activation: None, "silu" or "swish", which is the same.
+        activation: None, "silu" or "swish", which is the same. By name alone: in causal_conv1d_fn it is the eighth.
 
     Returns:
         out in the shape and dtype of x. With return_final_states also the last width - 1 inputs, [batch, dim, width - 1],

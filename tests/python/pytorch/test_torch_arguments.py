@@ -3,6 +3,9 @@ name the argument as the caller wrote it, and show the shapes in the caller's or
 
 from __future__ import annotations
 
+import ast
+import importlib.metadata
+import inspect
 import re
 
 import pytest
@@ -91,3 +94,59 @@ def test_gates_of_kda(argument, wrong, says):
 def test_parameters_of_kda_in_the_layouts_of_models():
     (want, _), table = fovea.torch.kda(**KDA), KDA["dt_bias"].view(HV, K)
     assert torch.equal(fovea.torch.kda(**{**KDA, "A_log": KDA["A_log"].view(1, 1, HV, 1), "dt_bias": table})[0], want)
+
+
+# Orders. A call in the order of another of fla's functions must not run with another meaning.
+
+
+def test_a_wrong_order_is_a_type_error():
+    q, k, v, log = rand(1, T, H, K), rand(1, T, H, K, seed=1), rand(1, T, H, V, seed=2), -rand(1, T, H, K).abs()
+    g, beta, f = log[..., 0], torch.rand(1, T, H), fovea.torch
+    for call in (
+        lambda: f.linear_attention(q, k, v, None, None, False, True),  # normalize of chunk_linear_attn
+        lambda: f.retention(q, k, v, None, None, False, [0, 2, T]),  # cu_seqlens of chunk_retention
+        lambda: f.gla(q, k, v, log, None, None, False, True),  # state_v_first of chunk_gla
+        lambda: f.gla(q, k, v, log, None, None, rand(1, 1, 1, 1)),  # initial_state of fused_recurrent_gla
+        lambda: f.gated_delta_rule(q, k, v, g, None, None, None, 0.5),  # scale of fused_recurrent_gated_delta_rule
+        lambda: f.gated_delta_rule(q, k, v, g, beta, None, None, False, False, True),  # chunk's allow_neg_eigval
+        lambda: f.kda(q, k, v, log, beta, None, None, 0.5),  # scale of fused_recurrent_kda
+        lambda: f.causal_conv1d(rand(1, 2, 4), rand(2, 2), None, None, None, False, "silu"),  # final_states_out
+    ):
+        with pytest.raises(TypeError, match="positional argument"):
+            call()
+
+
+def positional(signature):
+    kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.POSITIONAL_ONLY)
+    return [name for name, parameter in signature.parameters.items() if parameter.kind in kinds]
+
+
+def order_of_fla(path, name):
+    """The arguments of a function of fla. Its files are parsed, because their import needs Triton."""
+    try:
+        files = importlib.metadata.files("fla-core")
+    except importlib.metadata.PackageNotFoundError:
+        pytest.skip("fla-core is not installed (./run test --full installs it)")
+    file = next(file for file in files if str(file) == f"fla/ops/{path}.py")
+    body = ast.parse(file.locate().read_text()).body
+    return next([x.arg for x in node.args.args] for node in body if getattr(node, "name", None) == name)
+
+
+@pytest.mark.parametrize(
+    ("ours", "folder", "theirs"),
+    [
+        ("linear_attention", "linear_attn", "linear_attn"),
+        *((name, name, name) for name in ("retention", "gla", "delta_rule", "gated_delta_rule", "kda", "rwkv7")),
+    ],
+)
+def test_the_positional_arguments_are_those_of_fla(ours, folder, theirs):
+    known = positional(inspect.signature(getattr(fovea.torch, ours)))
+    chunk = order_of_fla(f"{folder}/chunk", f"chunk_{theirs}")
+    recurrent = order_of_fla(f"{folder}/fused_recurrent", f"fused_recurrent_{theirs}")
+    assert known == chunk[: len(known)]
+    if ours == "gla":
+        recurrent[3] = "g"  # gk there
+    if ours == "gated_delta_rule":
+        known = known[:-1]  # beta, which has another shape than gk
+    end = len(known)
+    assert known == recurrent[:end] and chunk[end : end + 1] != recurrent[end : end + 1]
