@@ -11,8 +11,6 @@ from .._arrays import described
 from .._errors import InvalidArgument
 from .._value import shown
 
-_NO_NUMBERS = (torch.bool, torch.complex64, torch.complex128)
-
 
 def check_shape(function: str, argument: str, x: Any, what: str, *shapes: tuple[int, ...]) -> None:
     """Throws unless x is None or a tensor of one of these shapes. PyTorch would broadcast other shapes, and so change
@@ -33,9 +31,13 @@ def starts_tensor(function: str, cu_seqlens: Any) -> Tensor:
         found = torch.as_tensor(cu_seqlens)
     except (TypeError, ValueError, RuntimeError, OverflowError):
         found = None
-    if found is None or found.dim() != 1 or found.is_floating_point() or found.dtype in _NO_NUMBERS:
+    if found is None or found.dim() != 1 or not _is_whole(found.dtype):
         raise InvalidArgument(function, "cu_seqlens", "whole numbers in one axis", shown(cu_seqlens))
     return found
+
+
+def _is_whole(dtype: torch.dtype) -> bool:
+    return not (dtype.is_floating_point or dtype.is_complex or dtype == torch.bool)
 
 
 __all__ = ["check_shape", "starts_tensor"]

@@ -18,7 +18,6 @@ from .._errors import InvalidArgument
 from .._value import shown
 from ..recurrences import ConstantDecay, DiagonalPlusLowRankWrite, KeyDecay, KeySum, ScalarDecay
 from ._fla_call import Call
-from ._op import checked_tensor
 
 __all__ = ["delta_rule", "gated_delta_rule", "gla", "kda", "linear_attention", "retention", "rwkv7"]
 
@@ -73,7 +72,7 @@ def _with_sums(call: Call, state: Any) -> Optional[Tensor]:
     if state is None:
         return None
     if not isinstance(state, (tuple, list)):
-        checked_tensor(call.function, "initial_state", state, "or two of them")
+        call.state(state)
         return torch.cat([state, torch.zeros_like(state[..., :1])], -1)
     if len(state) != 2 or not all(isinstance(x, Tensor) for x in state) or state[1].dim() != 4:
         expected = "a tensor [N, H, K, V], or the pair of it and the sums of keys [N, 1, H, K]"

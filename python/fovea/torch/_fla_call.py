@@ -102,6 +102,12 @@ class Call:
         if normalises:
             self.q, self.k = unit_length(self.q), unit_length(self.k)
 
+    def state(self, state: Any) -> None:
+        """Throws unless it has the axes of a state."""
+        checked_tensor(self.function, "initial_state", state, "or None")
+        if state.dim() != 4:
+            raise InvalidArgument(self.function, "initial_state", "[N, H, K, V]", described(state))
+
     def run(
         self,
         scale: Optional[float],
@@ -113,25 +119,31 @@ class Call:
     ) -> tuple[Tensor, Optional[Tensor]]:
         state = initial_state
         if state is not None:
-            checked_tensor(self.function, "initial_state", state, "or None")
-            state = state.transpose(-1, -2) if state_v_first and state.dim() == 4 else state
+            self.state(state)
+            state = state.transpose(-1, -2) if state_v_first else state
+        starts = None if cu_seqlens is None else starts_tensor(self.function, cu_seqlens)
+        if starts is not None and self.q.shape[0] != 1:
+            raise InvalidArgument(
+                self.function, self.names["query"], "a batch of 1 beside cu_seqlens", described(self.q)
+            )
         q, k, v = (x.transpose(1, 2) for x in (self.q, self.k, self.v))
         if reverse:
             q, k, v = (x.flip(2) for x in (q, k, v))
             self.spec["decay"] = _reversed(self.spec.get("decay"))
-            if cu_seqlens is not None:
-                cu_seqlens = k.shape[2] - torch.as_tensor(cu_seqlens).flip(0)
+            if starts is not None:
+                starts = k.shape[2] - starts.flip(0)
                 state = state if state is None else state.flip(0)
-        options = {"scale": scale, "initial_state": state, "sequence_starts": cu_seqlens}
+        options = {"scale": scale, "initial_state": state, "sequence_starts": starts}
         try:
             found = recurrence(q, k, v, return_state=bool(output_final_state), **options, **self.spec)
         except InvalidArgument as error:
             name = self.names.get(error.argument, error.argument)
-            raise InvalidArgument(self.function, name, error.expected, error.got) from None
+            got = shown(cu_seqlens) if reverse and name == "cu_seqlens" else error.got  # reversed there
+            raise InvalidArgument(self.function, name, error.expected, got) from None
         o, state = found if output_final_state else (found, None)
         if reverse:
             o = o.flip(2)
-            state = state if state is None or cu_seqlens is None else state.flip(0)
+            state = state if state is None or starts is None else state.flip(0)
         if state is not None and state_v_first:
             state = state.transpose(-1, -2)
         return o.transpose(1, 2), state

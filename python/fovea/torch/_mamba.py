@@ -11,12 +11,26 @@ from torch import Tensor
 from .. import _scans
 from .._arrays import described
 from .._errors import InvalidArgument
+from ._arguments import check_shape
 from ._op import checked_tensor
 
 __all__ = ["causal_conv1d", "causal_conv1d_update", "selective_scan", "selective_state_update"]
 
-# The names of this module's arguments, by those of `fovea.selective_scan`.
-_NAMES = {"x": "u", "a": "A", "b": "B", "c": "C", "d": "D", "step_size": "delta_softplus"}
+# The names of a function's arguments, by those of the function of `fovea` that it calls.
+_NAMES = {
+    "selective_scan": {"x": "u", "a": "A", "b": "B", "c": "C", "d": "D", "step_size": "delta_softplus"},
+    "selective_state_update": {
+        **{"delta": "dt", "a": "A", "b": "B", "c": "C", "d": "D", "delta_bias": "dt_bias"},
+        **{"step_size": "dt_softplus", "initial_state": "state"},
+    },
+    "causal_conv1d": {"initial_state": "initial_states"},
+    "causal_conv1d_update": {"initial_state": "conv_state"},
+}
+
+
+def _renamed(function: str, error: InvalidArgument) -> InvalidArgument:
+    name = _NAMES[function].get(error.argument, error.argument)
+    return InvalidArgument(function, name, error.expected, error.got)
 
 
 def _tensor(function: str, name: str, x: Any, *axes: int) -> Tensor:
@@ -64,35 +78,54 @@ def selective_scan(
     >>> out.shape, state.shape
     (torch.Size([2, 4, 5]), torch.Size([2, 4, 3]))
     """
-    _tensor("selective_scan", "u", u, 3)
-    _tensor("selective_scan", "delta", delta, 3)
-    _tensor("selective_scan", "A", A, 2)
-    _tensor("selective_scan", "B", B, 2, 3, 4)
-    _tensor("selective_scan", "C", C, 2, 3, 4)
+    function = "selective_scan"
+    _tensor(function, "u", u, 3)
+    _tensor(function, "delta", delta, 3)
+    _tensor(function, "A", A, 2)
+    _tensor(function, "B", B, 2, 3, 4)
+    _tensor(function, "C", C, 2, 3, 4)
+    batch, dim, length = u.shape
+    check_shape(function, "delta", delta, "the shape of u", (batch, dim, length))
+    check_shape(function, "A", A, "[dim, dstate]", (dim, A.shape[1]))
+    check_shape(function, "D", D, "[dim]", (dim,))
+    check_shape(function, "z", z, "the shape of u", (batch, dim, length))
+    check_shape(function, "delta_bias", delta_bias, "[dim]", (dim,))
+    for name, given in (("B", B), ("C", C)):
+        shape = ((dim, A.shape[1]), (batch, A.shape[1], length), (batch, *given.shape[1:2], A.shape[1], length))
+        axes = ("[dim, dstate]", "[batch, dstate, length]", "[batch, groups, dstate, length]")
+        check_shape(function, name, given, axes[given.dim() - 2], shape[given.dim() - 2])
+        _check_groups(function, name, given, 4, dim)
     if B.dim() == 2 or C.dim() == 2:
-        return _with_constants(u, delta, A, B, C, D, z, delta_bias, delta_softplus, return_last_state)
+        B, C = (_of_each_channel(x, u) for x in (B, C))
+    _same_groups(function, B, C, 4)
     arguments = {"u": u, "delta": delta, "A": A, "B": B, "C": C, "D": D, "z": z, "delta_bias": delta_bias}
-    out, state = _scanned(arguments, delta_softplus, None)
+    out, state = _scanned(function, arguments, delta_softplus, None)
     return (out, state) if return_last_state else out
 
 
-def _with_constants(
-    u: Tensor, delta: Tensor, A: Tensor, B: Tensor, C: Tensor, *rest: Any
-) -> Any:
-    """A B or C of [dim, dstate] belongs to a channel: each channel is then a group of its own."""
-    dim, length = u.shape[1], u.shape[2]
+def _check_groups(function: str, name: str, x: Tensor, axes: int, dim: int) -> None:
+    """Throws unless the groups of B or C, the second of so many axes, share the channels out evenly."""
+    groups = x.shape[1] if x.dim() == axes else 1
+    if groups == 0 or dim % groups:
+        raise InvalidArgument(function, name, f"groups in a number that divides the {int(dim)} channels", described(x))
 
-    def of_each_channel(x: Tensor) -> Tensor:
-        if x.dim() == 2:
-            return x[None, :, :, None].expand(u.shape[0], -1, -1, length)
-        x = x[:, None] if x.dim() == 3 else x
-        return x.repeat_interleave(dim // x.shape[1], 1)
 
-    return selective_scan(u, delta, A, of_each_channel(B), of_each_channel(C), *rest)
+def _same_groups(function: str, B: Tensor, C: Tensor, axes: int) -> None:
+    b, c = (int(x.shape[1]) if x.dim() == axes else 1 for x in (B, C))
+    if b != c:
+        raise InvalidArgument(function, "C", f"as many groups as B has, {b}", described(C))
+
+
+def _of_each_channel(x: Tensor, u: Tensor) -> Tensor:
+    """B or C with each channel as a group of its own, because numbers of [dim, dstate] belong to a channel."""
+    if x.dim() == 2:
+        return x[None, :, :, None].expand(u.shape[0], -1, -1, u.shape[2])
+    x = x[:, None] if x.dim() == 3 else x
+    return x.repeat_interleave(u.shape[1] // x.shape[1], 1)
 
 
 def _scanned(
-    arguments: dict[str, Optional[Tensor]], delta_softplus: bool, initial_state: Optional[Tensor]
+    function: str, arguments: dict[str, Optional[Tensor]], delta_softplus: bool, initial_state: Optional[Tensor]
 ) -> tuple[Tensor, Tensor]:
     """By the engine, whose channels are innermost."""
     u, B = arguments["u"], arguments["B"]
@@ -126,8 +159,7 @@ def _scanned(
             return_state=True,
         )
     except InvalidArgument as error:
-        name = _NAMES.get(error.argument, error.argument)
-        raise InvalidArgument("selective_scan", name, error.expected, error.got) from None
+        raise _renamed(function, error) from None
     return y.transpose(1, 2).to(u.dtype), state
 
 
@@ -163,15 +195,26 @@ def selective_state_update(
     """
     function = "selective_state_update"
     _tensor(function, "state", state, 3)
-    for name, given in (("x", x), ("dt", dt)):
+    for name, given in (("x", x), ("dt", dt), ("A", A)):
         _tensor(function, name, given, 2)
     for name, given in (("B", B), ("C", C)):
         _tensor(function, name, given, 2, 3)
+    batch, (dim, dstate) = x.shape[0], A.shape
+    for name, given in (("x", x), ("dt", dt), ("z", z)):
+        check_shape(function, name, given, "[batch, dim]", (batch, dim))
+    check_shape(function, "state", state, "[batch, dim, dstate]", (batch, dim, dstate))
+    for name, given in (("D", D), ("dt_bias", dt_bias)):
+        check_shape(function, name, given, "[dim]", (dim,))
+    for name, given in (("B", B), ("C", C)):
+        axes = "[batch, dstate]" if given.dim() == 2 else "[batch, groups, dstate]"
+        check_shape(function, name, given, axes, (batch, *given.shape[1:-1], dstate))
+        _check_groups(function, name, given, 3, dim)
+    _same_groups(function, B, C, 3)
     one = {"u": x, "delta": dt, "B": B, "C": C, "z": z}
     arguments = {name: given if given is None else given[..., None] for name, given in one.items()}
     # Changed below, while a gradient may need it.
     before = state.to(torch.promote_types(state.dtype, torch.float32), copy=True)
-    out, after = _scanned({**arguments, "A": A, "D": D, "delta_bias": dt_bias}, dt_softplus, before)
+    out, after = _scanned(function, {**arguments, "A": A, "D": D, "delta_bias": dt_bias}, dt_softplus, before)
     state.copy_(after)
     return out[..., 0]
 
@@ -215,9 +258,26 @@ def causal_conv1d(
     >>> fovea.torch.causal_conv1d(torch.tensor([[[1.0, 2.0, 3.0]]]), torch.tensor([[10.0, 1.0]]))
     tensor([[[ 1., 12., 23.]]])
     """
-    function = "causal_conv1d"
+    return _convolved("causal_conv1d", x, weight, bias, seq_idx, initial_states, return_final_states, activation)
+
+
+def _convolved(
+    function: str,
+    x: Tensor,
+    weight: Tensor,
+    bias: Optional[Tensor],
+    seq_idx: Optional[Tensor],
+    initial_states: Optional[Tensor],
+    return_final_states: bool,
+    activation: Optional[str],
+) -> Any:
     _tensor(function, "x", x, 3)
     _tensor(function, "weight", weight, 2)
+    batch, dim, _ = x.shape
+    check_shape(function, "weight", weight, "[dim, width]", (dim, weight.shape[1]))
+    check_shape(function, "bias", bias, "[dim]", (dim,))
+    before = (batch, dim, max(weight.shape[1] - 1, 0))
+    check_shape(function, "initial_states", initial_states, "[batch, dim, width - 1]", before)
     named = _activation(function, activation)
     starts = None
     rows = x.transpose(1, 2)
@@ -237,8 +297,7 @@ def causal_conv1d(
             return_state=True,
         )
     except InvalidArgument as error:
-        name = "initial_states" if error.argument == "initial_state" else error.argument
-        raise InvalidArgument(function, name, error.expected, error.got) from None
+        raise _renamed(function, error) from None
     out = y.reshape(x.shape[0], x.shape[2], x.shape[1]).transpose(1, 2)
     return (out, state.transpose(1, 2).to(x.dtype)) if return_final_states else out
 
@@ -285,6 +344,6 @@ def causal_conv1d_update(
         expected = f"[{int(tokens.shape[0])}, {int(tokens.shape[1])}, at least {width - 1}]"
         raise InvalidArgument(function, "conv_state", expected, described(conv_state))
     before = conv_state[..., kept - width + 1 :].clone()  # changed below, while a gradient may need it
-    out = causal_conv1d(tokens, weight, bias, initial_states=before, activation=activation)
+    out = _convolved(function, tokens, weight, bias, None, before, False, activation)
     conv_state.copy_(torch.cat([conv_state, tokens.to(conv_state.dtype)], -1)[..., -kept:])
     return out[..., 0] if x.dim() == 2 else out

@@ -150,3 +150,84 @@ def test_the_positional_arguments_are_those_of_fla(ours, folder, theirs):
         known = known[:-1]  # beta, which has another shape than gk
     end = len(known)
     assert known == recurrent[:end] and chunk[end : end + 1] != recurrent[end : end + 1]
+
+
+# Mamba-1 and its convolution.
+
+D, L, N = 4, 7, 3
+RATE = -rand(D, N).abs() - 0.1
+SCAN = {"u": rand(B, D, L), "delta": rand(B, D, L).abs(), "A": RATE, "B": rand(B, N, L), "C": rand(B, N, L)}
+CONSTANT = {**SCAN, "B": rand(D, N), "C": rand(B, 2, N, L)}
+STEP = {
+    "state": torch.zeros(B, D, N), "x": rand(B, D), "dt": rand(B, D).abs(), "A": RATE, "B": rand(B, N), "C": rand(B, N),
+}
+CONV = {"x": rand(B, D, L), "weight": rand(D, 3)}
+CONV_STEP = {"x": rand(B, D), "conv_state": rand(B, D, 2), "weight": rand(D, 3)}
+
+
+def ways():
+    """A function, arguments that fit, the argument that does not, and how its error begins."""
+    of_u, per_channel = f"a tensor of the shape of u, [{B}, {D}, {L}], got ", f"a tensor of [dim], [{D}], got "
+    before = f"a tensor of [batch, dim, width - 1], [{B}, {D}, 2], got "
+    one, uneven = f"a tensor of [batch, dim], [{B}, {D}], got ", f"groups in a number that divides the {D} channels, got "
+    for x, got in ((1.0, "float"), ("a", "str"), (rand(B, D, 1), f"torch.float32 [{B}, {D}, 1]")):
+        yield "selective_scan", SCAN, "z", x, of_u + got
+    yield "selective_scan", SCAN, "delta", rand(B, D, 1), f"{of_u}torch.float32 [{B}, {D}, 1]"
+    yield "selective_scan", SCAN, "A", rand(D + 1, N), f"a tensor of [dim, dstate], [{D}, {N}], got torch.float32 [5, {N}]"
+    yield "selective_scan", SCAN, "B", rand(1, N, L), f"a tensor of [batch, dstate, length], [{B}, {N}, {L}], got "
+    yield "selective_scan", SCAN, "C", rand(B, 2, N, L), "as many groups as B has, 1, got "
+    for name in ("D", "delta_bias"):
+        yield "selective_scan", SCAN, name, 1.0, per_channel + "float"
+        yield "selective_scan", SCAN, name, rand(D + 1), per_channel + "torch.float32 [5]"
+    for groups in (0, 3):
+        yield "selective_scan", CONSTANT, "C", rand(B, groups, N, L), f"{uneven}torch.float32 [{B}, {groups}, {N}, {L}]"
+    yield "selective_scan", CONSTANT, "B", rand(1, N), f"a tensor of [dim, dstate], [{D}, {N}], got torch.float32 [1, {N}]"
+    for name in ("x", "dt", "z"):
+        yield "selective_state_update", STEP, name, rand(B, D + 1), one + f"torch.float32 [{B}, 5]"
+    yield "selective_state_update", STEP, "z", 1.0, one + "float"
+    yield "selective_state_update", STEP, "dt", -STEP["dt"], "steps of at least 0, got -"
+    yield "selective_state_update", STEP, "A", -RATE, "numbers of at most 0, got "
+    yield "selective_state_update", STEP, "A", RATE[None], "a tensor of 2 axes, got "
+    yield "selective_state_update", STEP, "state", torch.zeros(B, D, 2), f"a tensor of [batch, dim, dstate], [{B}, {D}, {N}], got "
+    yield "selective_state_update", STEP, "B", rand(B, N + 1), f"a tensor of [batch, dstate], [{B}, {N}], got "
+    yield "selective_state_update", STEP, "B", rand(B, 0, N), uneven + f"torch.float32 [{B}, 0, {N}]"
+    for name in ("D", "dt_bias"):
+        yield "selective_state_update", STEP, name, "a", per_channel + "str"
+    for x, got in ((rand(D, 2), f"torch.float32 [{D}, 2]"), (rand(0, D, 2), f"torch.float32 [0, {D}, 2]"),
+                   (rand(B, D, 0), f"torch.float32 [{B}, {D}, 0]"), (torch.tensor(1.0), "torch.float32 []"), (1.0, "float")):
+        yield "causal_conv1d", CONV, "initial_states", x, before + got
+    yield "causal_conv1d", CONV, "bias", 1.0, per_channel + "float"
+    yield "causal_conv1d", CONV, "weight", rand(D + 1, 3), f"a tensor of [dim, width], [{D}, 3], got torch.float32 [5, 3]"
+    yield "causal_conv1d", CONV, "weight", rand(D, 0), "from 2 to 8, got 0 (width)"
+    yield "causal_conv1d_update", CONV_STEP, "bias", rand(D + 1), per_channel + "torch.float32 [5]"
+    yield "causal_conv1d_update", CONV_STEP, "activation", "relu", "None, 'silu' or 'swish', got 'relu'"
+    yield "causal_conv1d_update", CONV_STEP, "weight", rand(D, 1), "from 2 to 8, got 1 (width)"
+
+
+@pytest.mark.parametrize(("function", "given", "argument", "wrong", "says"), list(ways()))
+def test_mamba_and_its_convolution(function, given, argument, wrong, says):
+    refused(function, given, argument, says, **{argument: wrong})
+
+
+# Packed sequences and states of fla's functions.
+
+GLA = {"q": rand(1, T, H, K), "k": rand(1, T, H, K), "v": rand(1, T, H, V), "g": -rand(1, T, H, K).abs(), "cu_seqlens": [0, 2, T]}
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_packed_sequences(reverse):
+    given, whole = {**GLA, "reverse": reverse}, "whole numbers in one axis, got "
+    two = {name: GLA[name].repeat(2, 1, 1, 1) for name in "qkvg"}
+    refused("gla", given, "q", f"a batch of 1 beside cu_seqlens, got torch.float32 [2, {T}, {H}, {K}]", **two)
+    for wrong, got in (("a", "'a'"), (3, "3"), (torch.tensor([0.0, T]), "torch.float32 [2]"), ([[0, T]], "[[0, 6]]"),
+                       (torch.tensor([False, True]), "torch.bool [2]")):
+        refused("gla", given, "cu_seqlens", whole + got, cu_seqlens=wrong)
+    end = "[0, 3]" if reverse else "from 0 to 3"
+    refused("gla", given, "cu_seqlens", f"numbers from 0 to the {T} tokens, got {end}", cu_seqlens=[0, 3])
+
+
+@pytest.mark.parametrize("function", ["gla", "linear_attention"])
+def test_states_without_their_axes(function):
+    given = GLA if function == "gla" else {name: x for name, x in GLA.items() if name != "g"}
+    for x in (torch.tensor(1.0), rand(2, K, V)):
+        refused(function, given, "initial_state", f"[N, H, K, V], got torch.float32 {list(x.shape)}", initial_state=x)
