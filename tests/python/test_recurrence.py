@@ -171,6 +171,40 @@ def test_padding_is_never_read(rng: Any, kind: type) -> None:
     assert not found["decay.log_decay"][np.broadcast_to(hidden[..., 0], (2, 4, 19))].any()
 
 
+@pytest.mark.parametrize("decay", ["none", "constant", "scalar", "key"])
+@pytest.mark.parametrize("write", ["plain", "delta"])
+@pytest.mark.parametrize("argument", ["query", "key", "value", "write.beta", "decay.log_decay"])
+def test_how_far_a_nan_reaches(rng: Any, decay: str, write: str, argument: str) -> None:
+    """As docs/recurrence.md says: back to the first token of its chunk at most, and to no other head."""
+    at, heads, length = 21, 2, 52
+    q, k, v = (rng.standard_normal((1, heads, length, 8)).astype(np.float32) for _ in range(3))
+    k /= np.linalg.norm(k, axis=-1, keepdims=True)
+    shape = {"constant": (heads,), "scalar": (1, heads, length), "key": (1, heads, length, 8)}.get(decay, (0,))
+    gates, beta = np.full(shape, -0.05, np.float32), np.full((1, heads, length), 0.5, np.float32)
+    arrays = {"query": q, "key": k, "value": v, "write.beta": beta, "decay.log_decay": gates}
+    if argument == "write.beta" and write == "plain" or argument == "decay.log_decay" and decay in ("none", "constant"):
+        pytest.skip("no such numbers for each token")
+    spec: dict[str, Any] = {"write": fovea.DeltaWrite(beta) if write == "delta" else None}
+    kinds = {"constant": fovea.ConstantDecay, "scalar": fovea.ScalarDecay, "key": fovea.KeyDecay}
+    spec["decay"] = kinds[decay](gates) if decay in kinds else None
+    wanted = fovea.recurrence(q, k, v, **spec)
+    arrays[argument][0, 0, at] = np.nan
+    got = fovea.recurrence(q, k, v, **spec)
+    reached, first = np.isnan(got[0, 0]).any(-1), at // 16 * 16
+    assert np.array_equal(got[0, 1], wanted[0, 1])
+    if argument == "query" or argument == "decay.log_decay" and write == "plain":
+        first = at
+    # A chunk with such a gate multiplies its decays in another order.
+    assert np.allclose(got[0, 0, :first], wanted[0, 0, :first], rtol=1e-5, atol=1e-5)
+    assert np.array_equal(got[0, 0, : at // 16 * 16], wanted[0, 0, : at // 16 * 16])
+    if argument == "query":
+        assert np.flatnonzero(reached).tolist() == [at]
+        return
+    assert reached[at:].all()
+    if argument == "value" and "chunked" in fovea.explain_recurrence(q, k, v, **spec).partition(";")[0]:
+        assert reached[first:].all()
+
+
 def test_threads_change_no_bit(rng: Any) -> None:
     sizes = Sizes(length=200)
     spec = oracle.make(rng, sizes, "key", "low rank", "after", "plain")

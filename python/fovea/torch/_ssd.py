@@ -59,7 +59,7 @@ def ssd(
         dt_bias: [nheads].
         initial_states: [batch, nheads, headdim, dstate].
         seq_idx: [batch, seqlen], whole numbers: where one differs from the one before, a new sequence begins, with a
-            state of zeros.
+            state of zeros. A NaN of one sequence still reaches others (docs/recurrence.md).
         cu_seqlens: [sequences + 1], where packed sequences begin, read for return_varlen_states alone; the batch is
             then 1. A seq_idx beside it must begin its sequences at the same tokens, and there are no initial_states.
         dt_softplus: whether softplus is applied.

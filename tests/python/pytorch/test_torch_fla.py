@@ -346,6 +346,18 @@ def test_ssd_of_packed_sequences_with_both_lists():
         fovea.torch.ssd(*inputs, cu_seqlens=[0, T], seq_idx=two, return_varlen_states=True)
 
 
+def test_how_far_a_nan_reaches_in_ssd():
+    """As docs/recurrence.md says: a gate of minus infinity stops no NaN, and sequences of their own do."""
+    x, *rest = mamba()
+    x = x.detach().clone()
+    x[0, 10] = math.nan
+    index, starts = torch.tensor([[0] * 7 + [1] * 6 + [2] * (T - 13)]), [0, 7, 13, T]
+    y = fovea.torch.ssd(x[:1], *(t[:1] if t.dim() > 1 else t for t in rest), dt_softplus=True, seq_idx=index)
+    assert y[0, 16:].isnan().all()
+    reached = packed_ssd(x, *rest, starts, index)[0].isnan().flatten(2).any(2)[0]
+    assert set(reached.nonzero()[:, 0].tolist()) <= set(range(7, 13)) and reached[10:13].all()
+
+
 def test_ssd_of_packed_sequences_in_a_graph():
     inputs, starts = mamba(), torch.tensor([0, 7, T])
     index = torch.tensor([[0] * 7 + [1] * (T - 7)])
