@@ -314,6 +314,21 @@ def test_dtypes(dtype):
     assert {x.dtype for x in found} == {dtype}  # converted gates get gradients of their own dtype
 
 
+@pytest.mark.parametrize(("dtype", "limit"), [(torch.bfloat16, 1e-2), (torch.float16, 1e-3)])
+def test_gradients_of_a_key_sum_in_16_bits(dtype, limit):
+    """docs/recurrence.md has the errors: backward reads a rounded output, and the gradient of the queries is a difference."""
+    rng = torch.Generator().manual_seed(0)
+    given = [torch.randn(1, 2, 512, 64, generator=rng).to(dtype) for _ in range(4)]
+
+    def gradients(*tensors):
+        *leaves, d_output = (x.detach().requires_grad_() for x in tensors)
+        o = fovea.recurrence(*leaves, feature_map=fovea.EluPlusOne(), normalizer=fovea.KeySum())
+        return torch.autograd.grad(o, leaves, d_output.detach())
+
+    for got, want in zip(gradients(*given), gradients(*(x.double() for x in given))):
+        assert float((got - want).norm() / want.norm()) < limit
+
+
 def test_autocast():
     q, k, v = torch.randn(3, 1, 2, 9, 4, requires_grad=True)
     with torch.autocast("cpu", torch.bfloat16):
