@@ -44,6 +44,10 @@ def interleaved(ways: Mapping[str, Callable[[], Any]], seconds: float) -> dict[s
 # batch, heads, kv heads, query_len, key_len, head_dim, causal
 _SHAPES = [
     (1, 2, 2, 4, 4, 8, False),
+    (1, 1, 1, 16, 16, 64, False),
+    (1, 8, 8, 1, 128, 64, False),
+    (1, 8, 8, 128, 128, 64, False),
+    (8, 12, 12, 128, 128, 64, False),
     (8, 8, 8, 128, 128, 64, True),
     (1, 16, 16, 1024, 1024, 64, True),
     (1, 16, 4, 1024, 1024, 128, False),
@@ -75,8 +79,6 @@ def attention_rows(seconds: float, shapes: Any = _SHAPES) -> Iterator[Row]:
             with torch.no_grad():
                 ways = {name: functools.partial(call, q, k, v) for name, call in calls.items()}
                 yield Row(f"forward {label}", interleaved(ways, seconds))
-            if rows == 1:
-                continue
             leaves = [x.requires_grad_() for x in (q, k, v)]
             along = torch.randn(sizes[0], generator=generator).to(dtype)
 
