@@ -6,6 +6,7 @@
 #include <cstring>
 #include <span>
 
+#include "fovea/core/executor.h"
 #include "kernels/recurrence/problem.h"
 #include "kernels/simd/convert.h"
 #include "plan/operand.h"
@@ -14,14 +15,25 @@
 
 namespace fovea {
 
+/// The threads for a pass over the rows of all sequences and heads. Up to 256 rows take some 5 µs, and
+/// sharing them out takes as long: decoding with a sum of keys spent more than half of its time on that.
+inline Executor& executor_of_rows(std::span<const kernels::TokenSequence> sequences, std::int64_t heads,
+                                  Executor& executor) {
+  constexpr std::int64_t most_alone = 256;
+  std::int64_t rows = 0;
+  for (const kernels::TokenSequence& sequence : sequences) rows += sequence.count * heads;
+  return rows <= most_alone ? serial_executor() : executor;
+}
+
 /// f(entry, head, row) for every token that counts, in parallel over sequences and heads.
 template <class F>
 void for_token_rows(std::span<const kernels::TokenSequence> sequences, std::int64_t heads, Executor& executor,
                     F f) {
-  executor.parallel_for(static_cast<std::int64_t>(sequences.size()) * heads, [&](std::int64_t unit, int) {
-    const kernels::TokenSequence& sequence = sequences[static_cast<std::size_t>(unit / heads)];
-    for (std::int64_t i = 0; i < sequence.count; ++i) f(sequence.entry, unit % heads, sequence.row(i));
-  });
+  executor_of_rows(sequences, heads, executor)
+      .parallel_for(static_cast<std::int64_t>(sequences.size()) * heads, [&](std::int64_t unit, int) {
+        const kernels::TokenSequence& sequence = sequences[static_cast<std::size_t>(unit / heads)];
+        for (std::int64_t i = 0; i < sequence.count; ++i) f(sequence.entry, unit % heads, sequence.row(i));
+      });
 }
 
 /// f(entry, head, first row, count) for rows that follow each other, in the same order: all of a sequence
@@ -29,11 +41,12 @@ void for_token_rows(std::span<const kernels::TokenSequence> sequences, std::int6
 template <class F>
 void for_token_runs(std::span<const kernels::TokenSequence> sequences, std::int64_t heads, Executor& executor,
                     F f) {
-  executor.parallel_for(static_cast<std::int64_t>(sequences.size()) * heads, [&](std::int64_t unit, int) {
-    const kernels::TokenSequence& sequence = sequences[static_cast<std::size_t>(unit / heads)];
-    if (!sequence.rows) return f(sequence.entry, unit % heads, sequence.begin, sequence.count);
-    for (std::int64_t i = 0; i < sequence.count; ++i) f(sequence.entry, unit % heads, sequence.row(i), 1);
-  });
+  executor_of_rows(sequences, heads, executor)
+      .parallel_for(static_cast<std::int64_t>(sequences.size()) * heads, [&](std::int64_t unit, int) {
+        const kernels::TokenSequence& sequence = sequences[static_cast<std::size_t>(unit / heads)];
+        if (!sequence.rows) return f(sequence.entry, unit % heads, sequence.begin, sequence.count);
+        for (std::int64_t i = 0; i < sequence.count; ++i) f(sequence.entry, unit % heads, sequence.row(i), 1);
+      });
 }
 
 /// The row of a view [batch, heads, len, dim].
