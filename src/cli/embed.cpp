@@ -4,26 +4,24 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <optional>
 
 #include "cli/commands.h"
+#include "cli/embed_output.h"
 #include "cli/ids.h"
 #include "cli/progress.h"
 #include "cli/texts.h"
-#include "fovea/files/bytes.h"
-#include "fovea/files/npy.h"
 #include "fovea/models/model_folder.h"
-#include "fovea/models/sentence_folder.h"
 #include "fovea/text/corpus.h"
 #include "fovea/text/tokenizer_json.h"
+#include "fovea/train/sentence_embedder.h"
 
 namespace fovea::cli {
 namespace {
 
 struct Options {
-  std::string model, ids, input, targets, output, weights = "f32";
-  bool hidden = false, logits = false, sentence = false, truncate = false;
+  std::string model, ids, input, targets, output, prompt_name, weights = "f32";
+  bool hidden = false, logits = false, sentence = false, truncate = false, json = false;
   int threads = 0;
 };
 
@@ -108,93 +106,49 @@ std::string source_of(const Options& o) {
   return file.empty() || file == "-" ? "standard input" : file;
 }
 
-// How many ids of a line a folder of sentence-transformers takes. It need not say more than how long a
-// sequence of its model is.
-std::optional<std::int64_t> longest_of(const models::SentenceFolder& sentences,
-                                       const text::FolderTokenizer& read) {
-  if (sentences.max_length) return sentences.max_length;
-  const auto config = models::report_on(models::ModelFolder(sentences.model)).config;
-  if (!config) return read.max_length;
-  return std::min(read.max_length.value_or(config->positions), config->positions);
-}
-
-// The ids of the lines of --input. A folder of sentence-transformers says where longer ones are cut.
-std::vector<Ids> ids_of_lines(const Options& o, const std::filesystem::path& path,
-                              const std::optional<models::SentenceFolder>& sentences, std::int64_t longest) {
-  const text::FolderTokenizer read = text::read_folder_tokenizer(path);
-  std::optional<std::int64_t> most;
-  if (sentences)
-    most = longest_of(*sentences, read);
-  else if (o.truncate)  // cut by the tokenizer, which keeps the ids that end a text
-    most = longest;
+// The sequences, and where they are texts, those.
+struct Lines {
+  std::vector<std::string> texts;
   std::vector<Ids> sequences;
-  for (const std::string& line : text::read_lines(input_path(o.input))) {
-    sequences.push_back(read.tokenizer.encode(line, {.max_length = most, .cut_side = read.cut_side}).ids);
-    if (sequences.back().empty())
-      throw FileError(source_of(o), std::ssize(sequences), "has no ids: the model needs at least one",
+  const std::string& text(std::size_t number) const {
+    static const std::string none;
+    return texts.empty() ? none : texts[number];
+  }
+};
+
+// The lines of --ids-file, or those of --input with the ids that `ids_of` gives them.
+Lines read_lines(const Options& o, const std::function<Ids(const std::string&)>& ids_of) {
+  Lines lines;
+  if (!o.ids.empty()) {
+    lines.sequences = read_ids(o.ids);
+    return lines;
+  }
+  lines.texts = text::read_lines(input_path(o.input));
+  for (const std::string& line : lines.texts) {
+    lines.sequences.push_back(ids_of(line));
+    if (lines.sequences.back().empty())
+      throw FileError(source_of(o), std::ssize(lines.sequences), "has no ids: the model needs at least one",
                       "line");
   }
-  if (sequences.empty()) throw FileError(source_of(o), -1, "has no line");
-  return sequences;
+  if (lines.texts.empty()) throw FileError(source_of(o), -1, "has no line");
+  return lines;
 }
 
 void check(const Options& o) {
   if (int{o.hidden} + int{o.logits} + int{o.sentence} != 1)
     throw InvalidArgument("fovea embed", "--hidden, --logits, --sentence", "one of them",
                           o.hidden || o.logits || o.sentence ? "several" : "none");
+  if (o.output.empty() && !o.json)
+    throw InvalidArgument("fovea embed", "--output, --json", "at least one of them", "none");
+  if (!o.prompt_name.empty() && (!o.sentence || !o.ids.empty()))
+    throw InvalidArgument("fovea embed", "--prompt-name", "texts and --sentence beside it",
+                          o.sentence ? "--ids-file" : "no --sentence");
   if (!o.ids.empty() && !o.input.empty())
     throw InvalidArgument("fovea embed", "--input, --ids-file", "one of them", "both");
   for (const std::string* read : {&o.ids, &o.input}) {
-    if (!read->empty() && same_file(o.output, *read))
+    if (!read->empty() && !o.output.empty() && same_file(o.output, *read))
       throw InvalidArgument("fovea embed", "--output", "a file other than those it reads", o.output);
   }
-}
-
-// A line for the vector of a sequence, or for its rows: rows behind the sequence are not there.
-nlohmann::ordered_json json_of(const Tensor& rows, bool vector) {
-  const auto numbers = [](const float* from, std::int64_t count) {
-    return nlohmann::ordered_json(std::vector<float>(from, from + count));
-  };
-  if (vector) return numbers(rows.data<float>(), rows.count());
-  nlohmann::ordered_json all = nlohmann::ordered_json::array();
-  const std::int64_t width = rows.shape()[-1];
-  for (std::int64_t row = 0; row < rows.count() / width; ++row)
-    all.push_back(numbers(rows.data<float>() + row * width, width));
-  return all;
-}
-
-bool is_json(const std::string& path) {
-  return std::filesystem::path(path).extension() == ".json";
-}
-
-// An array with an entry for each sequence: its vector, or its rows.
-void write_json(const Options& o, const std::vector<Ids>& sequences, const std::vector<Ids>& targets,
-                bool vectors, const std::function<Tensor(const Ids& ids, const Ids& target)>& result_of) {
-  nlohmann::ordered_json all = nlohmann::ordered_json::array();
-  CountProgress progress("embed", "lines");
-  for (std::size_t s = 0; s < sequences.size(); ++s) {
-    progress.show(static_cast<std::int64_t>(s), std::ssize(sequences));
-    all.push_back(json_of(result_of(sequences[s], targets.empty() ? Ids() : targets[s]), vectors));
-  }
-  files::write_file(o.output, all.dump() + "\n");
-}
-
-// One vector for each sequence, [sequences, width].
-void write_sentences(const Options& o, const std::vector<Ids>& sequences, const RowsOf& rows,
-                     const models::SentencePooling& pooling) {
-  if (is_json(o.output))
-    return write_json(o, sequences, {}, true,
-                      [&](const Ids& ids, const Ids&) { return pooling.apply(rows(ids, {})); });
-  Tensor all;
-  CountProgress progress("embed", "lines");
-  for (std::size_t s = 0; s < sequences.size(); ++s) {
-    progress.show(static_cast<std::int64_t>(s), std::ssize(sequences));
-    const Tensor one = pooling.apply(rows(sequences[s], {}));
-    if (!all) all = Tensor::zeros(DType::f32, {std::ssize(sequences), one.count()});
-    std::copy_n(one.data<float>(), one.count(),
-                all.data<float>() + static_cast<std::int64_t>(s) * one.count());
-  }
-  files::write_npy(o.output, all);
 }
 
 // Whether a folder has a head with one row of numbers for each sequence.
@@ -203,54 +157,83 @@ bool has_pooled_logits(const std::filesystem::path& path) {
   return config && config->head == models::FamilyHead::sequence_labels;
 }
 
-// The rows of each sequence, [sequences, longest, width].
-void write_rows(const Options& o, const std::vector<Ids>& sequences, const std::vector<Ids>& targets,
-                const RowsOf& rows) {
+const std::string& prompt_of(const Options& o, const models::SentenceFolder& folder) {
+  try {
+    return folder.prompt(o.prompt_name);
+  } catch (const InvalidArgument& error) {
+    throw InvalidArgument("fovea embed", "--prompt-name", error.expected(), error.got());
+  }
+}
+
+// One vector for each line, as the folder of sentence-transformers says.
+void write_sentences(const Options& o) {
+  if (!o.targets.empty())
+    throw InvalidArgument("fovea embed", "--target-ids-file", "nothing beside --sentence", o.targets);
+  train::SentenceEmbedder embedder(o.model, autograd::parse_weight_type(o.weights));
+  const std::string& prompt = prompt_of(o, embedder.folder());
+  Lines lines = read_lines(o, [&](const std::string& line) { return embedder.ids(line, prompt); });
+  check_ids(o, source_of(o), {{}, embedder.encoder().vocabulary(), embedder.encoder().positions()},
+            lines.sequences);
+  CountProgress progress("embed", "lines");
+  const Tensor vectors = embedder.encoder().vectors(
+      lines.sequences, o.ids.empty() ? embedder.prompt_ids(prompt) : 0, [&](std::int64_t done) {
+        progress.show(done, std::ssize(lines.sequences));
+        return true;
+      });
+  progress.clear();
+  expect_numbers(vectors, o.model, "a line");
+  EmbedOutput output(o.output, o.json, EmbedOutput::Form::vectors, lines.sequences.size(), 1);
+  for (std::size_t s = 0; s < lines.sequences.size(); ++s)
+    output.add(lines.text(s), lines.sequences[s],
+               autograd::slice(nn::Var(vectors), 0, static_cast<std::int64_t>(s), 1).value());
+  output.finish();
+}
+
+// The rows of each line, or of a head with labels of texts its numbers.
+void write_rows(const Options& o) {
+  const std::optional<models::SentenceFolder> sentences = models::read_sentence_folder(o.model);
+  const std::filesystem::path path = sentences ? sentences->model : std::filesystem::path(o.model);
+  const Computes model = model_of(o, path);
+  std::optional<text::FolderTokenizer> read;
+  std::optional<std::int64_t> most;
+  Lines lines = read_lines(o, [&](const std::string& line) {
+    if (!read) {
+      read = text::read_folder_tokenizer(path);
+      if (sentences)
+        most = sentences->longest(read->max_length, model.positions);
+      else if (o.truncate)  // cut by the tokenizer, which keeps the ids that end a text
+        most = model.positions;
+    }
+    return read->tokenizer.encode(line, {.max_length = most, .cut_side = read->cut_side}).ids;
+  });
+  const std::vector<Ids>& sequences = lines.sequences;
+  check_ids(o, source_of(o), model, lines.sequences);
+  std::vector<Ids> targets = o.targets.empty() ? sequences : read_ids(o.targets);
+  if (!o.targets.empty()) check_ids(o, o.targets, model, targets);
   if (targets.size() != sequences.size())
     throw FileError(o.targets, -1,
                     "expected " + std::to_string(sequences.size()) + " lines, as many as in " + source_of(o) +
                         ", got " + std::to_string(targets.size()));
-  if (is_json(o.output)) return write_json(o, sequences, targets, false, rows);
   std::size_t longest = 0;
   for (const Ids& ids : targets) longest = std::max(longest, ids.size());
-  Tensor all;
+  const bool labels = o.logits && has_pooled_logits(path);
+  EmbedOutput output(o.output, o.json, labels ? EmbedOutput::Form::vectors : EmbedOutput::Form::rows,
+                     sequences.size(), longest);
   CountProgress progress("embed", "lines");
   for (std::size_t s = 0; s < sequences.size(); ++s) {
     progress.show(static_cast<std::int64_t>(s), std::ssize(sequences));
-    const Tensor one = rows(sequences[s], targets[s]);
-    const std::int64_t width = one.shape()[-1];
-    if (!all)
-      all = Tensor::zeros(DType::f32, {std::ssize(sequences), static_cast<std::int64_t>(longest), width});
-    std::copy_n(one.data<float>(), one.count(),
-                all.data<float>() + static_cast<std::int64_t>(s * longest) * width);
+    const Tensor rows = model.rows(sequences[s], targets[s]);
+    expect_numbers(rows, o.model, "a line");
+    if (o.json) progress.clear();
+    output.add(lines.text(s), sequences[s], rows);
   }
-  files::write_npy(o.output, all);
+  output.finish();
 }
 
 void run(const Options& o) {
   check(o);
   nn::use_threads(o.threads);
-  const std::optional<models::SentenceFolder> sentences = models::read_sentence_folder(o.model);
-  if (o.sentence && !sentences)
-    throw FileError(o.model, -1, "has no modules.json, which says how vectors of sentences are made");
-  const std::filesystem::path path = sentences ? sentences->model : std::filesystem::path(o.model);
-  const Computes model = model_of(o, path);
-  std::vector<Ids> sequences =
-      o.ids.empty() ? ids_of_lines(o, path, sentences, model.positions) : read_ids(o.ids);
-  check_ids(o, source_of(o), model, sequences);
-  std::vector<Ids> targets = o.targets.empty() ? sequences : read_ids(o.targets);
-  if (!o.targets.empty()) check_ids(o, o.targets, model, targets);
-  const RowsOf rows = [&](const Ids& ids, const Ids& target) {
-    Tensor found = model.rows(ids, target);
-    expect_numbers(found, o.model, "a line");
-    return found;
-  };
-  if (o.sentence)
-    write_sentences(o, sequences, rows, sentences->pooling);
-  else if (o.logits && has_pooled_logits(path))
-    write_sentences(o, sequences, rows, {.kind = models::SentencePooling::Kind::first});
-  else
-    write_rows(o, sequences, targets, rows);
+  o.sentence ? write_sentences(o) : write_rows(o);
 }
 
 }  // namespace
@@ -265,18 +248,21 @@ void register_embed(Command app) {
   command.add_option("--ids-file", o->ids, "instead of texts: one sequence of token ids a line");
   command.add_option("--target-ids-file", o->targets,
                      "for a translator: what its decoder reads, the id that it starts with included");
-  command
-      .add_option(
-          "--output", o->output,
-          "npy file, [lines, longest line, width], and 0 behind a line; of --sentence, and of the logits of "
-          "labels of texts, [lines, width]. A name that ends with .json: an array of the rows, or of the "
-          "vector, "
-          "of each line")
-      .required();
+  command.add_option(
+      "--output", o->output,
+      "npy file, [lines, longest line, width], and 0 behind a line; of --sentence, and of the logits of "
+      "labels of texts, [lines, width]. A name that ends with .json: an array of the rows, or of the "
+      "vector, "
+      "of each line");
+  command.add_flag("--json", o->json,
+                   "print a JSON object for each line: its text, its ids, and its rows or its vector");
   command.add_flag("--hidden", o->hidden, "the last hidden states");
   command.add_flag("--logits", o->logits, "what the model's head makes of them");
   command.add_flag("--sentence", o->sentence,
                    "one vector for each line, as modules.json of a sentence-transformers folder says");
+  command.add_option("--prompt-name", o->prompt_name,
+                     "of --sentence: the prompt of config_sentence_transformers.json before each text; "
+                     "default: what its default_prompt_name says");
   command.add_option("--weights", o->weights, "products with weights of f32, bf16 or int8")
       .check(one_of({"f32", "bf16", "int8"}));
   command.add_flag("--truncate", o->truncate, "cut lines that are too long, which are refused otherwise");

@@ -1,13 +1,14 @@
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <span>
 
 #include "cli/commands.h"
 #include "cli/head_texts.h"
 #include "fovea/core/error.h"
 #include "fovea/models/heads.h"
+#include "fovea/train/sentence_embedder.h"
 
 namespace fovea::cli {
 namespace {
@@ -18,12 +19,19 @@ struct Options {
   std::size_t top_k = 0;
 };
 
-struct Ranked {
-  std::size_t number = 0;
-  double score = 0.0;
-};
+void print_best(const Options& o, const std::vector<std::string>& passages,
+                const std::vector<double>& scores) {
+  for (const std::size_t number : models::best_of(scores, o.top_k)) {
+    if (o.head.json)
+      print_line({{"number", number}, {"score", scores[number]}, {"text", passages[number]}});
+    else
+      fmt::print("{:.4f}\t{}\n", scores[number], passages[number]);
+  }
+  end_of_texts();
+}
 
-void run(const Options& o) {
+// By a model that reads the query and a passage at once.
+void rank_pairs(const Options& o) {
   const HeadModel model(o.head, "fovea rank", {models::FamilyHead::sequence_labels});
   if (model.config().labels.size() != 1)
     throw FileError(models::config_path(o.head.model).string(), -1,
@@ -34,27 +42,43 @@ void run(const Options& o) {
   for (const std::string& passage : passages) encodings.push_back(model.encode_pair(o.query, passage));
   const models::ScoreFunction function =
       model.config().pair_score_function.value_or(models::ScoreFunction::sigmoid);
-  std::vector<Ranked> ranked;
-  model.run(encodings, [&](std::size_t number, const Tensor& logits) {
-    ranked.push_back({number, models::scores_of(function, {logits.data<float>(), 1}).front()});
+  std::vector<double> scores;
+  model.run(encodings, [&](std::size_t, const Tensor& logits) {
+    scores.push_back(models::scores_of(function, {logits.data<float>(), 1}).front());
   });
-  std::stable_sort(ranked.begin(), ranked.end(),
-                   [](const Ranked& a, const Ranked& b) { return a.score > b.score; });
-  if (o.top_k > 0 && o.top_k < ranked.size()) ranked.resize(o.top_k);
-  for (const auto& [number, score] : ranked) {
-    if (o.head.json)
-      print_line({{"number", number}, {"score", score}, {"text", passages[number]}});
-    else
-      fmt::print("{:.4f}\t{}\n", score, passages[number]);
-  }
-  end_of_texts();
+  print_best(o, passages, scores);
+}
+
+// By the vectors of the query and of each passage, which the model reads alone.
+void rank_vectors(const Options& o) {
+  nn::use_threads(o.head.threads);
+  train::SentenceEmbedder embedder(o.head.model, autograd::parse_weight_type(o.head.weights));
+  const models::SentenceFolder& folder = embedder.folder();
+  const auto vectors_of = [&](std::span<const std::string> texts, const std::string& prompt) {
+    Tensor vectors = embedder.vectors(texts, prompt, [](std::int64_t) { return !stop_requested(); });
+    if (stop_requested()) throw Stopped{"stopped"};
+    expect_numbers(vectors, o.head.model, "a text");
+    return vectors;
+  };
+  const std::vector<std::string> passages = texts_of(o.head, "fovea rank");
+  if (passages.empty()) return;
+  const Tensor query = vectors_of({&o.query, 1}, folder.query_prompt());
+  print_best(o, passages,
+             models::similarities(folder.similarity, query, vectors_of(passages, folder.passage_prompt())));
+}
+
+void run(const Options& o) {
+  models::makes_sentence_vectors(o.head.model) ? rank_vectors(o) : rank_pairs(o);
 }
 
 }  // namespace
 
 void register_rank(Command app) {
   auto o = std::make_shared<Options>();
-  Command command = app.add_subcommand("rank", "Sort passages by how well they answer a query");
+  Command command = app.add_subcommand("rank",
+                                       "Sort passages by how well they answer a query, by a model that "
+                                       "scores pairs of texts or by the vectors "
+                                       "of sentence-transformers");
   add_head_options(command, o->head, "passages, which are cut where they are too long");
   command.add_option("--query", o->query, "what is sought").required();
   command.add_option("--top-k", o->top_k, "passages that are printed; 0: all");

@@ -207,6 +207,10 @@ void run(const Options& o) {
     json["attention_kernels"] = ordered_json::object();
     for (const auto& [name, kernel] : kernels_of(report)) json["attention_kernels"][name] = kernel;
     json["sentence_vectors"] = sentences.has_value();
+    if (sentences) {
+      json["similarity"] = models::to_string(sentences->similarity);
+      json["prompts"] = sentences->prompts;
+    }
     fmt::print("{}\n", json.dump(2, ' ', false, ordered_json::error_handler_t::replace));
     return;
   }
@@ -224,7 +228,11 @@ void run(const Options& o) {
              report.bytes);
   for (const auto& [type, count] : report.types) fmt::print("            {} of {}\n", count, type);
   print(tokenizer);
-  if (sentences) fmt::print("sentences   one vector for each, by modules.json\n");
+  if (sentences) {
+    fmt::print("sentences   one vector for each, by modules.json; {} similarity\n",
+               models::to_string(sentences->similarity));
+    for (const auto& [name, prompt] : sentences->prompts) fmt::print("prompt      {}: '{}'\n", name, prompt);
+  }
   print_layers(report);
   if (report.cache_bytes_per_token > 0)
     fmt::print("cache       {} bytes a token\n", report.cache_bytes_per_token);

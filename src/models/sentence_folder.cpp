@@ -50,7 +50,12 @@ std::vector<Module> read_modules(const std::filesystem::path& folder) {
   return result;
 }
 
-SentencePooling read_pooling(const std::filesystem::path& folder) {
+struct Pooling {
+  SentencePooling pooling;
+  bool includes_prompt = true;
+};
+
+Pooling read_pooling(const std::filesystem::path& folder) {
   const std::filesystem::path path = folder / "config.json";
   const json config = files::read_json_object(path, kMaxBytes, kDepth);
   const auto refuse = [&](const std::string& reason) -> FileError {
@@ -68,6 +73,7 @@ SentencePooling read_pooling(const std::filesystem::path& folder) {
                                                          {"mean_sqrt_len_tokens", Kind::mean_sqrt_len},
                                                          {"max", Kind::max}};
   std::vector<Kind> kinds;
+  bool includes_prompt = true;
   for (const auto& [key, value] : config.items()) {
     const auto flag = std::find_if(std::begin(flags), std::end(flags),
                                    [&key = key](const auto& known) { return known.first == key; });
@@ -83,12 +89,16 @@ SentencePooling read_pooling(const std::filesystem::path& folder) {
       kinds.push_back(name->second);
     } else if (key.starts_with("pooling_mode_")) {
       if (value != false) throw refuse(excerpt(key) + ": is not known");
-    } else if (key != "word_embedding_dimension" && key != "embedding_dimension" && key != "include_prompt") {
+    } else if (key == "include_prompt") {
+      if (!value.is_boolean())
+        throw refuse("include_prompt: expected true or false, got " + excerpt(value.dump()));
+      includes_prompt = value.get<bool>();
+    } else if (key != "word_embedding_dimension" && key != "embedding_dimension") {
       throw refuse(excerpt(key) + ": is not known");
     }
   }
   if (kinds.size() != 1) throw refuse("expected one mode of pooling, got " + std::to_string(kinds.size()));
-  return {kinds.front(), false};
+  return {{kinds.front(), false}, includes_prompt};
 }
 
 // What sentence-transformers 6 writes of a model that reads texts alone and gives its last hidden states.
@@ -142,7 +152,84 @@ std::optional<std::int64_t> read_max_length(const std::filesystem::path& folder)
   return std::nullopt;
 }
 
+std::string text_of(const std::filesystem::path& path, const std::string& key, const json& value) {
+  if (!value.is_string())
+    throw FileError(path.string(), -1, key + ": expected a text, got " + excerpt(value.dump()));
+  return value.get<std::string>();
+}
+
+Similarity similarity_of(const std::filesystem::path& path, const std::string& name) {
+  for (const Similarity known :
+       {Similarity::cosine, Similarity::dot, Similarity::euclidean, Similarity::manhattan}) {
+    if (name == to_string(known)) return known;
+  }
+  throw FileError(
+      path.string(), -1,
+      "similarity_fn_name: expected cosine, dot, euclidean or manhattan, got '" + excerpt(name) + "'");
+}
+
+std::filesystem::path search_path(const std::filesystem::path& folder) {
+  return folder / "config_sentence_transformers.json";
+}
+
+// How vectors are compared, and what stands before texts. sentence-transformers passes over all other keys of
+// this file, such as its versions, and so does this reader.
+void read_search(const std::filesystem::path& folder, SentenceFolder& result) {
+  const std::filesystem::path path = search_path(folder);
+  std::error_code error;
+  if (!std::filesystem::exists(path, error)) return;
+  const json config = files::read_json_object(path, kMaxBytes, kDepth);
+  const auto value = [&](const char* key) { return config.value(key, json()); };
+  const auto refuse = [&](const std::string& reason) { throw FileError(path.string(), -1, reason); };
+  if (const json name = value("similarity_fn_name"); !name.is_null())
+    result.similarity = similarity_of(path, text_of(path, "similarity_fn_name", name));
+  if (const json dim = value("truncate_dim"); !dim.is_null()) {
+    if (!dim.is_number_integer() || dim < 1 || dim > kMostIds)
+      refuse("truncate_dim: expected a whole number from 1, got " + excerpt(dim.dump()));
+    result.truncate_dim = dim.get<std::int64_t>();
+  }
+  if (const json prompts = value("prompts"); !prompts.is_null()) {
+    if (!prompts.is_object()) refuse("prompts: expected an object, got " + excerpt(prompts.dump()));
+    for (const auto& [name, prompt] : prompts.items())
+      result.prompts[name] = prompt.is_null() ? "" : text_of(path, "prompts: " + excerpt(name), prompt);
+  }
+  if (const json name = value("default_prompt_name"); !name.is_null()) {
+    result.default_prompt = text_of(path, "default_prompt_name", name);
+    if (!result.prompts.contains(result.default_prompt))
+      refuse("default_prompt_name: expected the name of a prompt, got '" + excerpt(result.default_prompt) +
+             "'");
+  }
+}
+
 }  // namespace
+
+std::int64_t SentenceFolder::longest(std::optional<std::int64_t> of_tokenizer, std::int64_t positions) const {
+  return max_length.value_or(std::min(of_tokenizer.value_or(positions), positions));
+}
+
+const std::string& SentenceFolder::prompt(const std::string& name) const {
+  static const std::string none;
+  const std::string& chosen = name.empty() ? default_prompt : name;
+  if (chosen.empty()) return none;
+  const auto found = prompts.find(chosen);
+  if (found != prompts.end()) return found->second;
+  std::string names;
+  for (const auto& [known, text] : prompts) names += (names.empty() ? "" : ", ") + known;
+  throw InvalidArgument("SentenceFolder::prompt", "name",
+                        names.empty() ? "none: the folder has no prompts" : "one of " + excerpt(names),
+                        "'" + excerpt(name) + "'");
+}
+
+const std::string& SentenceFolder::query_prompt() const {
+  return prompt(prompts.contains("query") ? "query" : "");
+}
+
+const std::string& SentenceFolder::passage_prompt() const {
+  for (const char* name : {"document", "passage", "corpus"}) {
+    if (prompts.contains(name)) return prompt(name);
+  }
+  return prompt("");
+}
 
 Tensor SentencePooling::apply(const Tensor& rows) const {
   const std::int64_t dim = rows.shape()[-1], count = dim > 0 ? rows.count() / dim : 0;
@@ -178,10 +265,22 @@ std::optional<SentenceFolder> read_sentence_folder(const std::filesystem::path& 
   if (kinds != "Transformer, Pooling" && kinds != "Transformer, Pooling, Normalize")
     throw FileError(path.string(), -1,
                     "expected the modules Transformer, Pooling and perhaps Normalize, got " + excerpt(kinds));
-  SentenceFolder result{modules[0].folder, read_pooling(modules[1].folder),
-                        read_max_length(modules[0].folder)};
+  const Pooling pooling = read_pooling(modules[1].folder);
+  SentenceFolder result{.model = modules[0].folder,
+                        .pooling = pooling.pooling,
+                        .max_length = read_max_length(modules[0].folder),
+                        .pools_prompt = pooling.includes_prompt};
   result.pooling.normalize = modules.size() == 3;
+  read_search(folder, result);
   return result;
+}
+
+bool makes_sentence_vectors(const std::filesystem::path& folder) {
+  std::error_code error;
+  if (!std::filesystem::exists(folder / "modules.json", error)) return false;
+  if (!std::filesystem::exists(search_path(folder), error)) return true;
+  return files::read_json_object(search_path(folder), kMaxBytes, kDepth).value("model_type", json()) !=
+         "CrossEncoder";
 }
 
 }  // namespace fovea::models

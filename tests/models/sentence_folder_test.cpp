@@ -106,6 +106,49 @@ TEST_F(SentenceFolders, TheConfigOfTheModelIsReadByItsKeys) {
   expect_part(refusal(), "pooling_mode_cls_token: expected true or false, got \"true\"");
 }
 
+TEST_F(SentenceFolders, SearchesAsTheConfigSays) {
+  const auto with = [&](const std::string& config) {
+    write("config_sentence_transformers.json", config);
+    return *read_sentence_folder(folder_);
+  };
+  const SentenceFolder none = *read_sentence_folder(folder_);
+  EXPECT_EQ(none.similarity, Similarity::cosine);
+  EXPECT_EQ(none.query_prompt() + none.passage_prompt() + none.prompt(""), "");
+  EXPECT_THROW(none.prompt("query"), InvalidArgument);
+  EXPECT_TRUE(makes_sentence_vectors(folder_));
+  EXPECT_FALSE(makes_sentence_vectors(folder_ / "1_Pooling"));
+  const SentenceFolder both = with(R"({"prompts": {"query": "q: ", "passage": "p: ", "corpus": "c: "},
+                                       "similarity_fn_name": "manhattan", "truncate_dim": 2})");
+  EXPECT_EQ(both.query_prompt(), "q: ");
+  EXPECT_EQ(both.passage_prompt(), "p: ");
+  EXPECT_EQ(both.prompt(""), "");
+  EXPECT_EQ(both.prompt("corpus"), "c: ");
+  EXPECT_EQ(both.similarity, Similarity::manhattan);
+  EXPECT_EQ(both.truncate_dim, 2);
+  const SentenceFolder fallback =
+      with(R"({"prompts": {"any": "a: ", "query": null}, "default_prompt_name": "any"})");
+  EXPECT_EQ(fallback.query_prompt(), "");
+  EXPECT_EQ(fallback.passage_prompt(), "a: ");
+  with(R"({"model_type": "CrossEncoder"})");
+  EXPECT_FALSE(makes_sentence_vectors(folder_));
+}
+
+TEST(SimilarityTest, FollowsTheDefinitions) {
+  const float values[] = {3.0f, 4.0f, 0.0f, 0.0f, -6.0f, 8.0f};
+  Tensor query = Tensor::zeros(DType::f32, {2}), passages = Tensor::zeros(DType::f32, {3, 2});
+  std::copy_n(values, 2, query.data<float>());
+  std::copy_n(values, 6, passages.data<float>());
+  const auto of = [&](Similarity similarity) { return similarities(similarity, query, passages); };
+  EXPECT_EQ(of(Similarity::cosine), (std::vector<double>{1.0, 0.0, 14.0 / 50.0}));
+  EXPECT_EQ(of(Similarity::dot), (std::vector<double>{25.0, 0.0, 14.0}));
+  EXPECT_EQ(of(Similarity::euclidean), (std::vector<double>{0.0, -5.0, -std::sqrt(97.0)}));
+  EXPECT_EQ(of(Similarity::manhattan), (std::vector<double>{0.0, -7.0, -13.0}));
+  EXPECT_THROW(similarities(Similarity::dot, passages, query), InvalidArgument);
+  EXPECT_EQ(best_of({1.0, 3.0, 1.0, 2.0}), (std::vector<std::size_t>{1, 3, 0, 2}));
+  EXPECT_EQ(best_of({1.0, 3.0, 1.0, 2.0}, 2), (std::vector<std::size_t>{1, 3}));
+  EXPECT_EQ(best_of({1.0}, 2), (std::vector<std::size_t>{0}));
+}
+
 TEST(SentencePoolingTest, FollowsTheDefinitions) {
   Tensor rows = Tensor::zeros(DType::f32, {1, 2, 2});
   const float values[] = {1.0f, -5.0f, 3.0f, 1.0f};

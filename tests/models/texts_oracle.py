@@ -498,6 +498,31 @@ class Oracle:
         theirs.save(str(written))
         self.run("embed", "--model", written, "--input", self.texts_file(), "--sentence", "--output", output)
         self.compare("vectors of a folder that it wrote", self.numpy.load(output), theirs.encode(TEXTS, batch_size=1))
+        self.check_searches(SentenceTransformer, written)
+
+    def check_searches(self, load, folder):
+        """rank as encode_query, encode_document and similarity: prompts, pooling without them, similarities and short vectors."""
+        pooling, search = folder / "1_Pooling" / "config.json", folder / "config_sentence_transformers.json"
+        of_folder, of_pooling = json.loads(search.read_text()), json.loads(pooling.read_text())
+        prompts = {"query": "find the text: ", "document": "text: ", "odd": "license "}
+        for name in ("cosine", "dot", "euclidean", "manhattan"):
+            for changed, include, mode in (({}, True, "mean"), ({"prompts": prompts}, True, "cls"), ({"prompts": prompts, "default_prompt_name": "odd"}, False, "mean"),
+                                           ({"prompts": prompts, "truncate_dim": 8}, False, "max"), ({"prompts": prompts}, False, "lasttoken"),
+                                           ({"prompts": prompts}, False, "cls")):
+                search.write_text(json.dumps({**of_folder, "similarity_fn_name": name, **changed}))
+                pooling.write_text(json.dumps({**of_pooling, "pooling_mode": mode, "include_prompt": include}))
+                theirs = load(str(folder), device="cpu")
+                scores = theirs.similarity(theirs.encode_query(["which license?"]), theirs.encode_document(TEXTS, batch_size=1))[0].tolist()
+                ours = [json.loads(line) for line in self.run("rank", "--model", folder, "--query", "which license?", "--json", *TEXTS).splitlines()]
+                what = f"{name}, {changed}, {mode}, include_prompt {include}"
+                assert [one["number"] for one in ours] == sorted(range(len(TEXTS)), key=lambda i: -scores[i]), f"{what}: {ours}, there {scores}"
+                self.compare(what, self.numpy.array([one["score"] for one in ours]), self.numpy.array([scores[one["number"]] for one in ours]))
+                output = folder / "vectors.npy"
+                self.run("embed", "--model", folder, "--input", self.texts_file(), "--sentence", "--output", output)
+                self.compare(f"vectors, {what}", self.numpy.load(output), theirs.encode(TEXTS, batch_size=1))
+                if "prompts" in changed:
+                    self.run("embed", "--model", folder, "--input", self.texts_file(), "--sentence", "--prompt-name", "query", "--output", output)
+                    self.compare(f"vectors of queries, {what}", self.numpy.load(output), theirs.encode(TEXTS, prompt_name="query", batch_size=1))
 
 
 def cases():
