@@ -12,6 +12,7 @@
 #include "cli/progress.h"
 #include "cli/texts.h"
 #include "fovea/models/model_folder.h"
+#include "fovea/models/weight_errors.h"
 #include "fovea/text/corpus.h"
 #include "fovea/text/tokenizer_json.h"
 #include "fovea/train/sentence_embedder.h"
@@ -20,7 +21,7 @@ namespace fovea::cli {
 namespace {
 
 struct Options {
-  std::string model, ids, input, targets, output, prompt_name, weights = "f32";
+  std::string model, ids, input, targets, output, prompt_name, compare, weights = "f32";
   bool hidden = false, logits = false, sentence = false, truncate = false, json = false;
   int threads = 0;
 };
@@ -35,9 +36,8 @@ struct Computes {
   std::int64_t vocabulary = 0, positions = 0;
 };
 
-Computes model_of(const Options& o, const std::filesystem::path& path) {
+Computes model_of(const Options& o, const std::filesystem::path& path, autograd::WeightType weights) {
   const models::ModelFolder folder(path);
-  const autograd::WeightType weights = autograd::parse_weight_type(o.weights);
   const auto kind = models::family_kind(folder.config());
   const bool translator = kind == models::FamilyKind::translator;
   if (translator == o.targets.empty())
@@ -138,8 +138,11 @@ void check(const Options& o) {
   if (int{o.hidden} + int{o.logits} + int{o.sentence} != 1)
     throw InvalidArgument("fovea embed", "--hidden, --logits, --sentence", "one of them",
                           o.hidden || o.logits || o.sentence ? "several" : "none");
-  if (o.output.empty() && !o.json)
-    throw InvalidArgument("fovea embed", "--output, --json", "at least one of them", "none");
+  if (o.output.empty() && !o.json && o.compare.empty())
+    throw InvalidArgument("fovea embed", "--output, --json, --compare", "at least one of them", "none");
+  if (o.compare == o.weights)
+    throw InvalidArgument("fovea embed", "--compare", "other weights than those of --weights, such as int8",
+                          o.compare);
   if (!o.prompt_name.empty() && (!o.sentence || !o.ids.empty()))
     throw InvalidArgument("fovea embed", "--prompt-name", "texts and --sentence beside it",
                           o.sentence ? "--ids-file" : "no --sentence");
@@ -155,6 +158,21 @@ void check(const Options& o) {
 bool has_pooled_logits(const std::filesystem::path& path) {
   const auto config = models::report_on(models::ModelFolder(path)).config;
   return config && config->head == models::FamilyHead::sequence_labels;
+}
+
+// What the weights change.
+void print_errors(const Options& o, const models::RowErrors& errors) {
+  if (o.json)
+    return print_line({{"weights", o.weights},
+                       {"compared_with", o.compare},
+                       {"rows", errors.rows},
+                       {"relative_error", errors.numbers.value()},
+                       {"mean_cosine", errors.mean_cosine()},
+                       {"least_cosine", errors.least_cosine}});
+  fmt::print("weights          {} beside {}, over {} rows\n", o.weights, o.compare, errors.rows);
+  fmt::print("numbers          relative error {:.3g}\n", errors.numbers.value());
+  fmt::print("cosine           {:.6f} in the mean, {:.6f} at least\n", errors.mean_cosine(),
+             errors.least_cosine);
 }
 
 const std::string& prompt_of(const Options& o, const models::SentenceFolder& folder) {
@@ -174,26 +192,37 @@ void write_sentences(const Options& o) {
   Lines lines = read_lines(o, [&](const std::string& line) { return embedder.ids(line, prompt); });
   check_ids(o, source_of(o), {{}, embedder.encoder().vocabulary(), embedder.encoder().positions()},
             lines.sequences);
-  CountProgress progress("embed", "lines");
-  const Tensor vectors = embedder.encoder().vectors(
-      lines.sequences, o.ids.empty() ? embedder.prompt_ids(prompt) : 0, [&](std::int64_t done) {
-        progress.show(done, std::ssize(lines.sequences));
-        return true;
-      });
-  progress.clear();
-  expect_numbers(vectors, o.model, "a line");
+  const std::int64_t prompt_ids = o.ids.empty() ? embedder.prompt_ids(prompt) : 0;
+  const auto vectors_of = [&](const models::SentenceEncoder& encoder) {
+    CountProgress progress("embed", "lines");
+    Tensor vectors = encoder.vectors(lines.sequences, prompt_ids, [&](std::int64_t done) {
+      progress.show(done, std::ssize(lines.sequences));
+      return true;
+    });
+    expect_numbers(vectors, o.model, "a line");
+    return vectors;
+  };
+  const Tensor vectors = vectors_of(embedder.encoder());
   EmbedOutput output(o.output, o.json, EmbedOutput::Form::vectors, lines.sequences.size(), 1);
   for (std::size_t s = 0; s < lines.sequences.size(); ++s)
     output.add(lines.text(s), lines.sequences[s],
                autograd::slice(nn::Var(vectors), 0, static_cast<std::int64_t>(s), 1).value());
   output.finish();
+  if (o.compare.empty()) return;
+  const models::SentenceEncoder exact(embedder.folder(), autograd::parse_weight_type(o.compare));
+  models::RowErrors errors;
+  errors.add(vectors_of(exact), vectors);
+  print_errors(o, errors);
 }
 
 // The rows of each line, or of a head with labels of texts its numbers.
 void write_rows(const Options& o) {
   const std::optional<models::SentenceFolder> sentences = models::read_sentence_folder(o.model);
   const std::filesystem::path path = sentences ? sentences->model : std::filesystem::path(o.model);
-  const Computes model = model_of(o, path);
+  const Computes model = model_of(o, path, autograd::parse_weight_type(o.weights));
+  std::optional<Computes> exact;
+  if (!o.compare.empty()) exact = model_of(o, path, autograd::parse_weight_type(o.compare));
+  models::RowErrors errors;
   std::optional<text::FolderTokenizer> read;
   std::optional<std::int64_t> most;
   Lines lines = read_lines(o, [&](const std::string& line) {
@@ -226,8 +255,11 @@ void write_rows(const Options& o) {
     expect_numbers(rows, o.model, "a line");
     if (o.json) progress.clear();
     output.add(lines.text(s), sequences[s], rows);
+    if (exact) errors.add(exact->rows(sequences[s], targets[s]), rows);
   }
+  progress.clear();
   output.finish();
+  if (exact) print_errors(o, errors);
 }
 
 void run(const Options& o) {
@@ -265,6 +297,11 @@ void register_embed(Command app) {
                      "default: what its default_prompt_name says");
   command.add_option("--weights", o->weights, "products with weights of f32, bf16 or int8")
       .check(one_of({"f32", "bf16", "int8"}));
+  command
+      .add_option("--compare", o->compare,
+                  "of --weights int8 or bf16: print how far the numbers are from those with these weights, "
+                  "such as f32")
+      .check(one_of({"f32", "int8", "bf16"}));
   command.add_flag("--truncate", o->truncate, "cut lines that are too long, which are refused otherwise");
   add_threads_option(command, o->threads);
   command.callback([o] { run(*o); });

@@ -14,6 +14,7 @@
 #include "fovea/core/error.h"
 #include "fovea/files/bytes.h"
 #include "fovea/models/model_folder.h"
+#include "fovea/models/weight_errors.h"
 #include "fovea/train/language.h"
 #include "text/utf8.h"
 
@@ -22,7 +23,7 @@ namespace {
 
 struct Options {
   TextOptions text;
-  std::string ids, weights = "f32";
+  std::string ids, weights = "f32", compare;
   std::int64_t window = 0;
 };
 
@@ -80,17 +81,72 @@ void score_in_windows(const Options& o, const models::ModelFolder& folder, model
                bits);
 }
 
+void check_length(const models::LanguageModel& model, const Ids& ids, std::size_t number) {
+  if (std::ssize(ids) > model.longest())
+    throw InvalidArgument("fovea score text", fmt::format("text {}", number),
+                          fmt::format("at most the {} ids that the model reads", model.longest()),
+                          std::to_string(ids.size()));
+}
+
+models::LanguageModel model_of(const models::ModelFolder& folder, const std::string& weights) {
+  return folder.language_model(autograd::parse_weight_type(weights));
+}
+
+// What the weights change, over all texts: two models read them.
+void compare_weights(const Options& o, const models::ModelFolder& folder) {
+  models::LanguageModel exact = model_of(folder, o.compare), given = model_of(folder, o.weights);
+  const std::vector<Scored> texts = texts_and_ids(o, folder, given.config().vocabulary);
+  models::LanguageErrors errors;
+  for (std::size_t n = 0; n < texts.size(); ++n) {
+    if (stop_requested()) throw Stopped{"stopped"};
+    check_length(given, texts[n].ids, n + 1);
+    if (texts[n].ids.size() < 2) continue;  // the first one is given: nothing is left to score
+    errors.add(exact, given, texts[n].ids);
+    for (const double sum : {errors.exact_log_probability, errors.given_log_probability})
+      expect_number(sum, o.text.model, fmt::format("text {}", n + 1));
+  }
+  if (errors.tokens == 0)
+    throw InvalidArgument("fovea score text", "--compare", "a text of two tokens at least", "none");
+  const auto tokens = static_cast<std::size_t>(errors.tokens);
+  const double same = static_cast<double>(errors.same_best) / static_cast<double>(tokens),
+               exact_perplexity = perplexity(errors.exact_log_probability, tokens),
+               given_perplexity = perplexity(errors.given_log_probability, tokens);
+  if (o.text.json)
+    return print_line({{"weights", o.weights},
+                       {"compared_with", o.compare},
+                       {"tokens", tokens},
+                       {"hidden_relative_error", errors.hidden.value()},
+                       {"logits_relative_error", errors.logits.value()},
+                       {"largest_log_probability_difference", errors.largest_difference},
+                       {"same_best_token", same},
+                       {"perplexity", given_perplexity},
+                       {"compared_perplexity", exact_perplexity}});
+  fmt::print("weights          {} beside {}, over {} tokens\n", o.weights, o.compare, tokens);
+  fmt::print("hidden states    relative error {:.3g}\n", errors.hidden.value());
+  fmt::print("logits           relative error {:.3g}\n", errors.logits.value());
+  fmt::print("log-probability  {:.3g} nats apart at most, of a token of the texts\n",
+             errors.largest_difference);
+  fmt::print("best token       the same for {:.2f} % of the tokens\n", 100.0 * same);
+  fmt::print("perplexity       {:.4f}, with {} {:.4f}\n", given_perplexity, o.compare, exact_perplexity);
+}
+
 void run(const Options& o) {
   if (!o.ids.empty() && (!o.text.texts.empty() || !o.text.input.empty()))
     throw InvalidArgument("fovea score text", "--ids-file", "nothing beside texts", o.ids);
   nn::use_threads(o.text.threads);
   const models::ModelFolder folder(o.text.model);
+  if (!o.compare.empty()) {
+    if (o.window > 0)
+      throw InvalidArgument("fovea score text", "--compare", "no --window beside it", "--window");
+    if (o.compare == o.weights)
+      throw InvalidArgument("fovea score text", "--compare",
+                            "other weights than those of --weights, such as int8", o.compare);
+    return compare_weights(o, folder);
+  }
   // Windows are read by the products of training, which know no packed weights.
   if (o.window > 0 && o.weights != "f32")
     throw InvalidArgument("fovea score text", "--weights", "f32 beside --window", o.weights);
-  models::LanguageModel model = o.weights == "f32"
-                                    ? folder.language_model()
-                                    : folder.language_model(autograd::parse_weight_type(o.weights));
+  models::LanguageModel model = o.weights == "f32" ? folder.language_model() : model_of(folder, o.weights);
   if (o.window > 0) return score_in_windows(o, folder, model);
   const std::vector<Scored> texts = texts_and_ids(o, folder, model.config().vocabulary);
   double sum = 0.0;
@@ -108,10 +164,7 @@ void run(const Options& o) {
         fmt::print("0.0000\t0\tnan\t{}\n", text);
       continue;
     }
-    if (std::ssize(ids) > model.longest())
-      throw InvalidArgument("fovea score text", fmt::format("text {}", n + 1),
-                            fmt::format("at most the {} ids that the model reads", model.longest()),
-                            std::to_string(ids.size()));
+    check_length(model, ids, n + 1);
     const std::vector<double> of_ids = models::token_log_probabilities(model, ids);
     const double of_text = std::accumulate(of_ids.begin(), of_ids.end(), 0.0);
     expect_number(of_text, o.text.model, fmt::format("text {}", n + 1));
@@ -140,6 +193,12 @@ void register_score_text(Command score) {
       "text", "How probable a language model finds texts: log-probability in nats, tokens, perplexity");
   add_text_options(command, o->text, "texts to score");
   add_weights_option(command, o->weights);
+  command
+      .add_option(
+          "--compare", o->compare,
+          "of --weights int8 or bf16: print what they change beside the model with these weights, such "
+          "as f32, over all texts")
+      .check(one_of({"f32", "int8", "bf16"}));
   command
       .add_option("--window", o->window,
                   "of --input, which is then one text of any length: it is read in windows of so many tokens")

@@ -127,7 +127,7 @@ assert [line["text"] for line in lines] == passages and [line["vector"] for line
 assert lines[0]["ids"] == [5, 1, 2, 6] and all(len(line["rows"]) == len(line["ids"]) for line in rows), rows
 END
 echo '5 1 2 6' | "$fovea" embed --model bert --ids-file - --hidden --json | grep -q '^{"ids":\[5,1,2,6\],"rows":\[\[' || fail "ids as JSON"
-refused "argument '--output, --json': expected at least one of them, got none" embed --input passages
+refused "argument '--output, --json, --compare': expected at least one of them, got none" embed --input passages
 
 # What is refused, and what is no folder of vectors.
 with() { # with CONFIG WORDS
