@@ -42,8 +42,9 @@ constexpr const char* kStart = "<s>";  // as the pages of our own translators sh
 
 }  // namespace
 
-TokenPage encoder_page(const models::ModelFolder& folder, const std::string& title, text::Pieces source) {
-  const models::TextEncoder model = folder.text_encoder();
+TokenPage encoder_page(const models::ModelFolder& folder, const std::string& title, text::Pieces source,
+                       autograd::WeightType type) {
+  const models::TextEncoder model = folder.text_encoder(type);
   std::vector<Tensor> weights(static_cast<std::size_t>(model.spec().stack.layers()));
   nn::Context inference;
   model.hidden(inference, std::span(&source.ids, 1), {},
@@ -56,8 +57,8 @@ TokenPage encoder_page(const models::ModelFolder& folder, const std::string& tit
 }
 
 TokenPage translator_page(const models::ModelFolder& folder, const std::string& title, text::Pieces source,
-                          text::Pieces target) {
-  const auto model = folder.sequence_to_sequence();
+                          text::Pieces target, autograd::WeightType weights) {
+  const auto model = folder.sequence_to_sequence(weights);
   const Ids read = read_before(folder.decoder_start(), target.ids);
   const models::Batch batch{.size = 1,
                             .source_len = std::ssize(source.ids),

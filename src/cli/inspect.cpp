@@ -19,8 +19,8 @@ namespace fovea::cli {
 namespace {
 
 struct Options {
-  std::string model, source, target, source_ids, target_ids, html, picture, graph, theme = "light",
-                                                                                   over = "tokens";
+  std::string model, source, target, source_ids, target_ids, html, picture, graph,
+      theme = "light", over = "tokens", weights = "f32";
   std::vector<std::string> words, maps;
   std::vector<int> heads;
   bool show = false, json = false;
@@ -198,6 +198,10 @@ void print_facts(const Options& o, const inspect::InspectPage& page) {
   for (const auto& [layer, keeps] : page.facts) fmt::print("{}: {}\n", layer, keeps);
 }
 
+autograd::WeightType weights_of(const Options& o) {
+  return autograd::parse_weight_type(o.weights);
+}
+
 void show_tokens(const Options& o, TokenPage page, const std::string& output) {
   page.page.source = o.source.empty() ? o.source_ids : o.source;
   page.page.output = output;
@@ -231,8 +235,9 @@ void run_reader(const Options& o, const models::ModelFolder& folder) {
       throw InvalidArgument("fovea inspect", flag, "nothing, because the model reads one text", "a text");
   }
   show_tokens(o,
-              is_language_model(folder) ? language_page(folder, "Fovea: layers", source_of(o))
-                                        : encoder_page(folder, "Fovea: attention", source_of(o)),
+              is_language_model(folder)
+                  ? language_page(folder, "Fovea: layers", source_of(o), weights_of(o))
+                  : encoder_page(folder, "Fovea: attention", source_of(o), weights_of(o)),
               "");
 }
 
@@ -241,7 +246,7 @@ Ids target_of(const Options& o, const models::ModelFolder& folder, const Ids& so
   if (!o.target_ids.empty()) return parse_ids(o.target_ids, "--target-ids");
   const models::GenerationDefaults defaults = folder.generation();
   if (o.target.empty()) {
-    const auto model = folder.sequence_to_sequence();
+    const auto model = folder.sequence_to_sequence(weights_of(o));
     // As fovea translate writes it, but for what is too long for a picture.
     models::TranslatorBeams beams = folder.translator_beams(defaults);
     beams.length_of = [length_of = beams.length_of](std::int64_t of_source) {
@@ -268,7 +273,9 @@ void run_family_translator(const Options& o, const models::ModelFolder& folder) 
   text::Pieces target = numbers ? text::number_pieces(ids) : text::read_pieces(o.model)->written(ids);
   const std::string written =
       numbers ? fmt::format("{}", fmt::join(ids, " ")) : text::read_pieces(o.model)->decode(ids);
-  show_tokens(o, translator_page(folder, "Fovea: attention", std::move(source), std::move(target)), written);
+  show_tokens(
+      o, translator_page(folder, "Fovea: attention", std::move(source), std::move(target), weights_of(o)),
+      written);
   if (!o.json) fmt::print("{}\n", written);
 }
 
@@ -279,7 +286,7 @@ void run_own_translator(const Options& o) {
     if (given)
       throw InvalidArgument("fovea inspect", flag, "a model that is no translator of fovea train", o.model);
   }
-  train::Translator translator = train::Translator::load(o.model);
+  train::Translator translator = train::Translator::load(o.model, weights_of(o));
   if (!translator.model().attends())
     throw InvalidArgument("fovea inspect", "--model", "a model with attention", "one without");
   for (const auto& [flag, line] : {std::pair("--source", o.source), std::pair("--target", o.target)}) {
@@ -324,6 +331,7 @@ void register_inspect(Command app) {
                      "of another library's translator: token ids to write, the last one included");
   command.add_option("--over", o->over, "what a row and a column are; tokens of a word may be joined")
       .check(one_of({"tokens", "words"}));
+  add_weights_option(command, o->weights);
   command.add_flag("--json", o->json, "print all weights as one JSON object");
   command.add_option("--html", o->html, "one self-contained page");
   command.add_option("--picture,--png", o->picture, "all matrices: FILE.png, FILE.svg or FILE.pdf");

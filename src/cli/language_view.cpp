@@ -14,8 +14,9 @@ bool is_language_model(const models::ModelFolder& folder) {
          models::family_kind(folder.config()) == models::FamilyKind::decoder;
 }
 
-TokenPage language_page(const models::ModelFolder& folder, const std::string& title, text::Pieces source) {
-  models::LanguageModel model = folder.language_model();
+TokenPage language_page(const models::ModelFolder& folder, const std::string& title, text::Pieces source,
+                        autograd::WeightType type) {
+  models::LanguageModel model = folder.language_model(type);
   const Ids& ids = source.ids;
   const std::size_t layers = model.stack().size();
   std::vector<Tensor> weights(layers), log_decays(layers);

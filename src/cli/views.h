@@ -25,18 +25,20 @@ struct TokenPage {
   text::Pieces source, target;
 };
 /// Every layer and head of an encoder of another library.
-TokenPage encoder_page(const models::ModelFolder& folder, const std::string& title, text::Pieces source);
+TokenPage encoder_page(const models::ModelFolder& folder, const std::string& title, text::Pieces source,
+                       autograd::WeightType weights);
 /// Every layer and head of a translator of another library that writes `target`, its last id included. Throws
 /// FileError if the folder does not say which id the decoder reads first.
 TokenPage translator_page(const models::ModelFolder& folder, const std::string& title, text::Pieces source,
-                          text::Pieces target);
+                          text::Pieces target, autograd::WeightType weights);
 /// The same page over words in place of tokens.
 inspect::InspectPage over_words(const TokenPage& page);
 
 /// Every layer and head of a language model that reads `source`. A recurrence shows the shares of its
 /// quadratic form (autograd::recurrence_weights). The facts say what each layer keeps of the text,
 /// and how fast it forgets. A layer of Mamba has no map, because each of its channels has weights of its own.
-TokenPage language_page(const models::ModelFolder& folder, const std::string& title, text::Pieces source);
+TokenPage language_page(const models::ModelFolder& folder, const std::string& title, text::Pieces source,
+                        autograd::WeightType weights);
 
 /// Weights of a recurrence [B, heads, L, L] may be negative and need not sum to 1: each row becomes its
 /// shares.

@@ -209,6 +209,12 @@ END
 "$fovea" inspect --model $sequence --source 'The cats sat.' --html page.html --picture maps.svg --graph graph.svg --word cats >out
 grep -q 'what “cats” attends to' graph.svg && grep -q 'encoder.self layer 2' maps.svg && [[ $(head -c 4 page.html) == '<!DO' ]] || fail "pictures"
 weights() { python3 -c 'import json, sys; print([one["weights"] for one in json.load(open(sys.argv[1]))["maps"]])' "$1"; }
+"$fovea" inspect --model $sequence --source 'The cats sat.' --json --weights int8 >coarse
+python3 - maps coarse <<'END' || fail "inspect --weights: $(cat coarse)"
+import json, sys
+exact, coarse = ([x for one in json.load(open(name))["maps"] for head in one["weights"] for row in head for x in row] for name in sys.argv[1:])
+assert 0 < max(abs(x - y) for x, y in zip(exact, coarse)) < 0.1
+END
 "$fovea" inspect --model $sequence --source-ids '5 1 2 3 8 4 6' --json >numbers
 [[ $(weights maps) == "$(weights numbers)" ]] || fail "ids in the place of a text"
 refused 'the model reads one text' "$fovea" inspect --model $sequence --source a --target b --json

@@ -19,6 +19,8 @@ inspect --html page.html --picture maps.svg --graph graph.svg --word sat --word 
 grep -q 'what “sat” attends to' graph.svg && grep -q 'what “on” attends to' graph.svg || fail "no headings in the graph"
 grep -q 'encoder.self layer 2' graph.svg || fail "the default is the encoder's last layer"
 grep -q 'decoder.cross layer 1' maps.svg || fail "not every map in the picture"
+inspect --weights int8 --html coarse.html >said
+cmp -s page.html coarse.html && fail "--weights int8 changes nothing"
 inspect --graph again.svg --word sat --word on >/dev/null
 cmp graph.svg again.svg || fail "another picture of the same"
 inspect --graph dark.svg --word sat --word on --theme dark >/dev/null
