@@ -1,13 +1,11 @@
 #include "cli/chat.h"
 
-#include <iostream>
-#include <iterator>
 #include <map>
 
+#include "cli/texts.h"
 #include "core/excerpt.h"
 #include "files/json.h"
 #include "fovea/core/error.h"
-#include "fovea/files/bytes.h"
 
 namespace fovea::cli {
 namespace {
@@ -18,9 +16,7 @@ constexpr std::size_t kMostBytes = std::size_t{64} << 20;
 
 // Without a byte order mark.
 std::string text_of(const std::string& path) {
-  std::string text = path == "-" ? std::string{std::istreambuf_iterator<char>(std::cin), {}}
-                                 : files::read_file(path, kMostBytes);
-  if (text.size() > kMostBytes) throw FileError("standard input", -1, "has more than 64 MiB");
+  std::string text = read_whole(path, kMostBytes);
   return text.starts_with("\xEF\xBB\xBF") ? text.substr(3) : text;
 }
 
@@ -73,10 +69,6 @@ std::string dumped(const ordered_json& value) {
 }
 
 }  // namespace
-
-std::string name_of(const std::string& path) {
-  return path == "-" ? "standard input" : path;
-}
 
 void add_chat_options(Command command, ChatOptions& options) {
   command.add_flag("--chat", options.chat,

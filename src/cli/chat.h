@@ -39,9 +39,6 @@ class ChatPrompts {
   nlohmann::ordered_json messages_, tools_;
 };
 
-/// The name of a file in messages: "-" is standard input.
-std::string name_of(const std::string& path);
-
 /// Whether an option asks for a conversation.
 bool is_chat(const ChatOptions& options);
 

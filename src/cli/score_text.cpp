@@ -12,7 +12,6 @@
 #include "cli/commands.h"
 #include "cli/texts.h"
 #include "fovea/core/error.h"
-#include "fovea/files/bytes.h"
 #include "fovea/models/model_folder.h"
 #include "fovea/models/weight_errors.h"
 #include "fovea/train/language.h"
@@ -61,7 +60,7 @@ void score_in_windows(const Options& o, const models::ModelFolder& folder, model
                           fmt::format("at most the {} ids that the model reads", model.longest()),
                           std::to_string(o.window));
   constexpr std::size_t longest_text = std::size_t{1} << 32;
-  const std::string text = files::read_file(o.text.input, longest_text);
+  const std::string text = read_whole(o.text.input, longest_text);
   const Ids ids = read_coder(folder, model.config().vocabulary)->begun(text);
   if (ids.size() < 2)
     throw InvalidArgument("fovea score text", "--input", "a text of two tokens at least", o.text.input);

@@ -22,7 +22,7 @@ using nlohmann::ordered_json;
 
 struct Options {
   std::string folder;
-  bool json = false;
+  bool json = false, families = false;
 };
 
 // What the tokenizer is, or why it cannot be read.
@@ -196,7 +196,22 @@ void print_sizes(const models::FamilyConfig& c) {
     fmt::print("positions   any number\n");
 }
 
+void print_families(const Options& o) {
+  ordered_json all = ordered_json::object();
+  for (const std::string_view family : models::families()) {
+    const std::vector<std::string> classes = models::family_classes(family);
+    all[std::string(family)] = classes;
+    if (!o.json) fmt::print("{:<20} {}\n", family, fmt::join(classes, ", "));
+  }
+  if (o.json) fmt::print("{}\n", all.dump(2));
+}
+
 void run(const Options& o) {
+  if (o.families != o.folder.empty())
+    throw InvalidArgument("fovea show", "folder",
+                          o.families ? "none beside --families" : "a folder, or --families",
+                          o.families ? o.folder : "none");
+  if (o.families) return print_families(o);
   const auto sentences = models::read_sentence_folder(o.folder);
   const std::filesystem::path folder = sentences ? sentences->model : std::filesystem::path(o.folder);
   const models::FolderReport report = models::report_on(models::ModelFolder(folder));
@@ -252,7 +267,9 @@ void register_show(Command app) {
   auto o = std::make_shared<Options>();
   Command command =
       app.add_subcommand("show", "Say what the folder of a model is, and whether it can be run");
-  command.add_option("folder", o->folder, "folder with config.json and weights").required();
+  command.add_option("folder", o->folder, "folder with config.json and weights");
+  command.add_flag("--families", o->families,
+                   "list the model_types of transformers that run, and their classes");
   command.add_flag("--json", o->json, "the parsed specification and all else as JSON");
   command.callback([o] { run(*o); });
 }

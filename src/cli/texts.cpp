@@ -5,7 +5,10 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
+#include <system_error>
 
 #include "cli/commands.h"
 #include "fovea/core/error.h"
@@ -24,6 +27,28 @@ void add_text_options(Command command, TextOptions& options, const std::string& 
 
 std::string input_path(const std::string& input) {
   return input.empty() || input == "-" ? "/dev/stdin" : input;
+}
+
+std::string name_of(const std::string& path) {
+  return path == "-" ? "standard input" : path;
+}
+
+std::string read_whole(const std::string& path, std::size_t most) {
+  std::error_code error;
+  std::ifstream file(input_path(path), std::ios::binary);
+  if (!file || std::filesystem::is_directory(path, error))
+    throw FileError(
+        name_of(path), -1,
+        path == "-" || std::filesystem::exists(path, error) ? "cannot be read" : "does not exist");
+  std::string text;
+  std::vector<char> piece(std::size_t{1} << 16);
+  while (file) {
+    file.read(piece.data(), std::ssize(piece));
+    text.append(piece.data(), static_cast<std::size_t>(file.gcount()));
+    if (text.size() > most) throw FileError(name_of(path), -1, fmt::format("has more than {} bytes", most));
+  }
+  if (file.bad()) throw FileError(name_of(path), -1, "cannot be read");
+  return text;
 }
 
 std::string message_of(const std::exception_ptr& error) {

@@ -1,6 +1,7 @@
 // What the commands that read texts have in common: options, the texts, and lines of JSON.
 #pragma once
 
+#include <cstddef>
 #include <exception>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
@@ -23,6 +24,12 @@ void add_text_options(Command command, TextOptions& options, const std::string& 
 
 /// The file of an --input: standard input for "-" and for none.
 std::string input_path(const std::string& input);
+
+/// "standard input" for "-", for errors.
+std::string name_of(const std::string& path);
+/// The whole of a file, of standard input for "-", or of a pipe such as /dev/fd/63, which can be read once.
+/// Throws FileError for a directory, for what cannot be read, and for more than `most` bytes.
+std::string read_whole(const std::string& path, std::size_t most);
 
 /// The texts of the arguments, or the lines of --input, or those of standard input. Throws InvalidArgument
 /// for both of the first.

@@ -38,10 +38,14 @@ double Beams::score(double log_probability, std::int64_t length) const {
 std::vector<BeamStep> Beams::take(const float* logits, std::int64_t vocabulary, std::int64_t first_row) {
   const std::int64_t length = ++written_;
   std::vector<Candidate> candidates = candidates_of(logits, vocabulary);
-  if (candidates.empty())
-    throw InvalidArgument("beam_search", "model",
-                          "log-probabilities without NaN, at least one above -inf that no rule forbids",
-                          "none at step " + std::to_string(length));
+  if (candidates.empty()) {
+    const std::string rule = rule_without_choice(logits, vocabulary);
+    throw InvalidArgument(
+        "beam_search", rule.empty() ? "model" : "rules",
+        rule.empty() ? "log-probabilities without NaN, at least one above -inf"
+                     : "at least one id that may be written",
+        "none" + (rule.empty() ? "" : " behind " + rule) + " at step " + std::to_string(length));
+  }
   for (Candidate& candidate : candidates) candidate.ends = length == options_.length || ends(candidate);
   end_texts(candidates, length, first_row);
   if (draws()) keep_best(candidates, candidates.size());  // the best ones go on
@@ -84,6 +88,13 @@ Beams::Rows Beams::rows_of(const float* logits, std::int64_t vocabulary) const {
     apply(options_.rules, {prompt_, open_[i].ids, options_.length}, ruled);
   }
   return rows;
+}
+
+// Of the first text: the others have no choice either.
+std::string Beams::rule_without_choice(const float* logits, std::int64_t vocabulary) const {
+  std::vector<float> row(logits, logits + vocabulary);
+  penalize(open_.front(), row);
+  return models::rule_without_choice(options_.rules, {prompt_, open_.front().ids, options_.length}, row);
 }
 
 // So many that `beams` of them go on even if each of the best ends with some stop id.

@@ -59,6 +59,7 @@ class Beams {
   bool goes_on(std::int64_t written) const;
   double score(double log_probability, std::int64_t length) const;
   /// Best first, or in the order in which they are drawn.
+  std::string rule_without_choice(const float* logits, std::int64_t vocabulary) const;
   std::vector<Candidate> candidates_of(const float* logits, std::int64_t vocabulary) const;
   void penalize(const Open& text, std::span<float> row) const;
   static bool before(const Candidate& a, const Candidate& b);

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <string>
 
 #include "fovea/models/family.h"
 #include "fovea/models/model_folder.h"
@@ -17,10 +18,14 @@ namespace {
 
 namespace fs = std::filesystem;
 
-TEST(FamilyConfigs, AnUnknownFamilyIsAnsweredWithThoseThatAreKnown) {
+TEST(FamilyConfigs, AnUnknownFamilyIsRefusedWithItsReason) {
   const std::string error = refusal({{"model_type", "gpt_odd"}});
-  for (const std::string_view type : families()) EXPECT_NE(error.find(type), std::string::npos) << error;
+  EXPECT_NE(error.find("expected one of the " + std::to_string(families().size()) + " families"),
+            std::string::npos)
+      << error;
   EXPECT_NE(error.find("gpt_odd"), std::string::npos);
+  for (const std::string_view type : families()) EXPECT_FALSE(family_classes(type).empty()) << type;
+  EXPECT_TRUE(family_classes("gpt_odd").empty());
   // What some of them would need is known.
   EXPECT_NE(refusal({{"model_type", "qwen3_next"}}).find("needs feed-forward parts of experts"),
             std::string::npos);

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <limits>
 
 namespace fovea::models {
 namespace {
@@ -64,6 +65,26 @@ TEST(TokenRules, SuppressedIdsAndWordsAreNotWritten) {
   EXPECT_EQ(allowed(words, {0}, {4}), (Ids{0, 1, 2, 3, 4}));
   EXPECT_EQ(allowed(words, {1}, {4}), (Ids{0, 1, 2, 3, 4, 7}));
   EXPECT_EQ(allowed(words, {}, {}), (Ids{0, 1, 2, 3, 4, 5, 7}));
+}
+
+TEST(TokenRules, TheRuleThatLeavesNoIdIsNamed) {
+  const auto named = [](const TokenRules& rules, const Ids& prompt, const Ids& written) {
+    return rule_without_choice(rules, {prompt, written, 4}, std::vector<float>(2, -1.0f));
+  };
+  EXPECT_EQ(named({}, {0}, {}), "");
+  EXPECT_EQ(named({.suppress = {0}}, {0}, {}), "");
+  EXPECT_EQ(named({.suppress = {0, 1}}, {0}, {}), "suppress_tokens");
+  EXPECT_EQ(named({.suppress = {0}, .begin_suppress = {1}}, {0}, {}), "begin_suppress_tokens");
+  EXPECT_EQ(named({.no_repeat_ngram = 1}, {0, 1}, {}), "no_repeat_ngram_size");
+  EXPECT_EQ(named({.bad_words = {{0}, {1}}}, {0}, {}), "bad_words_ids");
+  EXPECT_EQ(named({.min_length = 3, .ends = {0, 1}}, {0}, {}), "min_length");
+  EXPECT_EQ(named({.min_new = 3, .ends = {0, 1}}, {0}, {}), "min_new_tokens");
+  EXPECT_EQ(named({.forced_bos = 7}, {0}, {}), "forced_bos_token_id");
+  EXPECT_EQ(named({.forced_eos = {7}}, {0}, {1, 1, 1}), "forced_eos_token_id");
+  // A forced id comes back behind a rule that forbids all.
+  EXPECT_EQ(named({.forced_eos = {1}, .bad_words = {{0}, {1}}}, {0}, {1, 1, 1}), "");
+  const std::vector<float> none(2, -std::numeric_limits<float>::infinity());
+  EXPECT_EQ(rule_without_choice({.suppress = {0}}, {}, none), "");
 }
 
 }  // namespace

@@ -167,7 +167,7 @@ TEST(BadTokenizerJson, NestingAndRepetitionAreRefused) {
 }
 
 TEST(BadTokenizerJson, CharsmapStaysInside) {
-  const auto with = [](const std::string& map) {
+  const auto with = [](const json& map) {
     return refusal(unigram_json(), [&](json& j) {
       j["normalizer"] = {{"type", "Precompiled"}, {"precompiled_charsmap", map}};
     });
@@ -180,6 +180,8 @@ TEST(BadTokenizerJson, CharsmapStaysInside) {
   expect_part(with(charsmap_base64('A', "\xC3")), "a replacement is not UTF-8");
   expect_part(with("****"), "expected letters of base64, got '*'");
   expect_part(with(""), "too short");
+  // The key is named once.
+  EXPECT_EQ(with(nullptr), "t.json: normalizer.precompiled_charsmap: expected a string, got null");
 }
 
 TEST(BadTokenizerJson, UnigramNeedsScoresAndItsUnknownId) {

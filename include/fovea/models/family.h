@@ -174,6 +174,8 @@ FamilyKind runs_as(const FamilyConfig& config);
 std::optional<FamilyKind> family_kind(const std::string& text);
 /// The model_types that it knows, in the order of the table.
 std::vector<std::string_view> families();
+/// The classes of transformers that write such folders; none for a family that is not known.
+std::vector<std::string> family_classes(std::string_view model_type);
 
 /// Whether there is a longest sequence. T5's relative bias and BLOOM's ALiBi have none, nor have models in
 /// which no layer attends.

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 namespace fovea::models {
@@ -34,5 +35,10 @@ struct TextSoFar {
 /// Makes `scores`, one for each id of the vocabulary, -infinity where the rules forbid the id behind the
 /// text. A forced id gets 0. Ids outside the vocabulary are passed over.
 void apply(const TokenRules& rules, const TextSoFar& text, std::span<float> scores);
+
+/// The rule behind which `apply` leaves no id of those in `scores`, as generation_config.json spells it, such
+/// as "suppress_tokens". "" if ids are left, or if none is there before the rules.
+std::string rule_without_choice(const TokenRules& rules, const TextSoFar& text,
+                                std::span<const float> scores);
 
 }  // namespace fovea::models

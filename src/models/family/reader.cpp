@@ -339,6 +339,14 @@ std::vector<std::string_view> families() {
   return names;
 }
 
+std::vector<std::string> family_classes(std::string_view model_type) {
+  std::vector<std::string> names;
+  if (const Family* family = find_family(model_type)) {
+    for (const ClassRow& row : family->classes) names.push_back(row.name);
+  }
+  return names;
+}
+
 FamilyReading read_family(const std::string& text) {
   json object;
   try {
@@ -350,11 +358,11 @@ FamilyReading read_family(const std::string& text) {
   const json* type = reader.find("model_type");
   const Family* family = type && type->is_string() ? find_family(type->get<std::string>()) : nullptr;
   if (!family) {
-    std::string names;
-    for (const std::string_view name : families()) names += (names.empty() ? "" : ", ") + std::string(name);
     const std::string missing = missing_parts(object), got = type ? shown(*type) : "none";
-    throw InvalidArgument("config.json", "model_type", "one of " + names,
-                          missing.empty() ? got : got + ", which needs " + missing);
+    throw InvalidArgument(
+        "config.json", "model_type",
+        "one of the " + std::to_string(families().size()) + " families that `fovea show --families` lists",
+        missing.empty() ? got : got + ", which needs " + missing);
   }
   FamilyConfig config = family->defaults;
   read_class(reader, *family, config);

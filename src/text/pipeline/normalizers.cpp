@@ -141,8 +141,9 @@ Normalizer read_bert(const json& value, const Where& where) {
 Normalizer read_charsmap(const json& value, const Where& where) {
   const Fields fields(value, where, {"type", "precompiled_charsmap"});
   const Where map = fields.where("precompiled_charsmap");
+  const std::string charsmap = fields.string("precompiled_charsmap");
   try {
-    return {Charsmap(files::from_base64(fields.string("precompiled_charsmap")), map.file)};
+    return {Charsmap(files::from_base64(charsmap), map.file)};
   } catch (const InvalidArgument& error) {
     map.fail("expected " + error.expected() + ", got '" + error.got() + "'");
   } catch (const FileError& error) {

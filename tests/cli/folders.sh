@@ -1,0 +1,59 @@
+#!/usr/bin/env bash
+# folders.sh FOVEA: tests what commands say of a folder: unknown families, rules of generation_config.json that leave no id, and
+# conversations from pipes.
+set -euo pipefail
+fovea=$(realpath "$1")
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cd "$work"
+fail() {
+  echo "folders: $*" >&2
+  exit 1
+}
+# refused WORDS COMMAND...: the command fails, and says WORDS.
+refused() {
+  local words=$1
+  shift
+  if "$@" >out 2>errors; then fail "took $*"; fi
+  grep -qF -- "$words" errors || fail "expected '$words', got '$(cat errors)'"
+}
+mkdir gpt2
+cat >gpt2/config.json <<'END'
+{"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], "vocab_size": 8, "n_embd": 16, "n_layer": 1, "n_head": 2, "n_positions": 60,
+ "eos_token_id": null}
+END
+"$(dirname "$fovea")/tests/family_model" gpt2
+
+# The families are listed on request alone: an error gives the reason.
+"$fovea" show --families >families
+grep -qE '^llama +LlamaForCausalLM, LlamaModel' families || fail "$(cat families)"
+"$fovea" show --families --json | python3 -c 'import json, sys; assert "BertModel" in json.load(sys.stdin)["bert"]' || fail "show --families --json"
+cp -r gpt2 odd
+sed -i 's/"gpt2"/"odd_bert", "alibi": true/' odd/config.json
+refused "model_type: expected one of the $(wc -l <families) families that \`fovea show --families\` lists, got \"odd_bert\", which needs positions by ALiBi" \
+  "$fovea" generate --model odd --prompt-ids 1
+! grep -q mistral errors || fail "the error lists all families: $(cat errors)"
+refused "argument 'folder': expected a folder, or --families, got none" "$fovea" show
+refused "argument 'folder': expected none beside --families, got gpt2" "$fovea" show gpt2 --families
+
+# Rules that leave no id are named.
+for rule in '"suppress_tokens": [0, 1, 2, 3, 4, 5, 6, 7]' '"begin_suppress_tokens": [0, 1, 2, 3, 4, 5, 6, 7]' \
+  '"bad_words_ids": [[0], [1], [2], [3], [4], [5], [6], [7]]' '"forced_bos_token_id": 3, "suppress_tokens": [3]'; do
+  echo "{\"max_new_tokens\": 2, $rule}" >gpt2/generation_config.json
+  name=$(sed 's/.*"\([a-z_]*\)": [^"]*$/\1/' <<<"$rule")
+  refused "generate: argument 'rules': expected at least one id that may be written, got none behind $name" "$fovea" generate --model gpt2 --prompt-ids 1
+  refused "argument 'rules': expected at least one id that may be written, got none behind $name" "$fovea" generate --model gpt2 --prompt-ids 1 --beam-size 2
+done
+rm gpt2/generation_config.json
+
+# A conversation may come from a pipe, which is read once. A directory is refused.
+"$(dirname "$fovea")/tests/language_model" chat
+echo "{%- for m in messages %}[{{ m.role }}] {{ m.content }} {% endfor %}" >chat/chat_template.jinja
+said='[{"role": "user", "content": "the cat"}]'
+chat() { "$fovea" generate --model chat --show-prompt "$@"; }
+[[ $(chat --messages <(echo "$said")) == "$(chat --messages - <<<"$said")" ]] || fail "messages of a pipe"
+echo '[]' >tools
+chat --messages <(echo "$said") --tools <(cat tools) >out || fail "tools of a pipe"
+refused 'chat: cannot be read' chat --messages chat
+refused 'nowhere: does not exist' chat --messages nowhere
+[[ $("$fovea" score text --model chat --window 4 --input <(echo 'the cat sat on a mat')) == *'bits a character' ]] || fail "a text of a pipe"
