@@ -19,6 +19,7 @@ ROOT = Path(__file__).resolve().parents[2]
 LINES = 110_000  # of all cases together, of which 4 % have a character that the two know otherwise
 GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 LLAMA3 = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+")
+HAN_APART = r"[\p{Han}]+|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}&&[^\p{Han}]]+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+|[\s&&[^\r\n]]+|\s+"  # intersections, as in Kimi's
 QWEN2 = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+")
 O200K = "|".join([
     r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?",
@@ -143,6 +144,7 @@ def build_cases(charsmap):
         "Llama 3": byte_bpe(split(LLAMA3), after=processor(llama3_processor), ignore_merges=True),
         "Qwen 2": byte_bpe(split(QWEN2), N.NFC()),
         "o200k": byte_bpe(split(O200K)),
+        "Han apart": byte_bpe(split(HAN_APART)),
         "words and digits": byte_bpe(split(WORDS, "removed", invert=True), N.NFKC()),
         "CLIP": byte_bpe(P.Sequence([P.Split(Regex(CLIP), "removed", invert=True), P.ByteLevel(add_prefix_space=False)]),
                          N.Sequence([N.NFC(), N.Replace(Regex(r"\s+"), " "), N.Lowercase()]), processor(roberta),
@@ -312,6 +314,8 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--lines", type=int, default=LINES)
     arguments = oracle_options("tokenizers", "sentencepiece", parser=parser)
+    import sentencepiece
+
     generator = random.Random(11)
     training = training_lines()
     failed = 0

@@ -1,5 +1,11 @@
 #include "text/pipeline/regex_syntax.h"
 
+#define PCRE2_CODE_UNIT_WIDTH 8
+#include <pcre2.h>
+
+#include <utility>
+#include <vector>
+
 #include "core/excerpt.h"
 #include "fovea/core/error.h"
 
@@ -9,6 +15,17 @@ namespace {
 // PCRE2 10.42 counts U+180E as a blank, and no mark as part of a word.
 constexpr std::string_view kBlank = "\\p{White_Space}", kNotBlank = "\\P{White_Space}";
 constexpr std::string_view kWord = "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}";
+
+// Whether a property is a script, such as Han.
+bool is_script(std::string_view name) {
+  const std::string pattern = "\\p{sc:" + std::string(name) + "}";
+  int error = 0;
+  PCRE2_SIZE place = 0;
+  pcre2_code* code = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(pattern.data()), pattern.size(),
+                                   PCRE2_UTF | PCRE2_UCP, &error, &place, nullptr);
+  pcre2_code_free(code);
+  return code != nullptr;
+}
 
 class Translator {
  public:
@@ -71,27 +88,89 @@ class Translator {
     if ((c != 'p' && c != 'P' && c != 'x') || at_ >= pattern_.size() || pattern_[at_] != '{') return;
     const std::size_t end = pattern_.find('}', at_);
     if (end == std::string_view::npos) refuse("a property without its end");
+    const std::string_view name = pattern_.substr(at_ + 1, end - at_ - 1);
+    const std::size_t negated = name.starts_with('^') ? 1 : 0;
+    if (c != 'x' && is_script(name.substr(negated))) {
+      // Without sc: PCRE2 takes the characters of other scripts that are used with this one too.
+      take(1 + negated);
+      result_ += "sc:";
+    }
     take(end + 1 - at_);
+  }
+
+  // What stands between two && of a class: characters, ranges and properties as PCRE2 spells them in a
+  // class, and classes that cannot be written among them.
+  struct Operand {
+    std::string items;
+    std::vector<std::string> classes;
+    bool empty() const { return items.empty() && classes.empty(); }
+  };
+  struct Class {
+    bool negated = false;
+    std::vector<Operand> operands = {{}};
+    bool plain() const { return operands.size() == 1 && operands[0].classes.empty(); }
+  };
+
+  static std::string in_brackets(const std::string& items) {
+    return (items.starts_with('^') ? "[\\" : "[") + items + "]";
+  }
+
+  // A pattern for one character.
+  static std::string pattern_of(const Operand& operand) {
+    std::vector<std::string> ways = operand.classes;
+    if (!operand.items.empty()) ways.insert(ways.begin(), in_brackets(operand.items));
+    if (ways.size() == 1) return ways[0];
+    std::string all;
+    for (const std::string& way : ways) all += (all.empty() ? "(?:" : "|") + way;
+    return all + ")";
+  }
+
+  // PCRE2 has no intersections before 10.45: all sides but the last look ahead.
+  static std::string pattern_of(const Class& found) {
+    if (found.plain())
+      return found.negated ? "[^" + found.operands[0].items + "]" : in_brackets(found.operands[0].items);
+    std::string sides;
+    for (const Operand& operand : found.operands) {
+      const std::string one = pattern_of(operand);
+      sides += &operand == &found.operands.back() ? one : "(?=" + one + ")";
+    }
+    return found.negated ? "(?:(?!" + sides + ")(?s:.))" : "(?:" + sides + ")";
   }
 
   void char_class() {
     in_class_ = true;
-    take(1);
-    if (at_ < pattern_.size() && pattern_[at_] == '^') take(1);
-    if (at_ < pattern_.size() && pattern_[at_] == ']') refuse("an empty class");
-    bool inside = false;  // a class in this one, whose characters are some more of it
-    for (; at_ < pattern_.size() && (inside || pattern_[at_] != ']');) {
+    std::string before = std::move(result_);
+    const Class found = read_class(0);
+    if (!found.plain() && pattern_.find("(?i") != std::string_view::npos)
+      refuse("such a class beside (?i), whose letters of the other case follow other rules there");
+    result_ = std::move(before) + pattern_of(found);
+    in_class_ = false;
+  }
+
+  // result_ gathers the items of the operand that is read.
+  Class read_class(int depth) {
+    constexpr int most_depth = 8;
+    if (depth > most_depth || starts("[:")) refuse("such a class in a class");
+    ++at_;
+    Class found;
+    if (starts("^")) {
+      found.negated = true;
+      ++at_;
+    }
+    if (starts("]")) refuse(depth == 0 ? "an empty class" : "such a class in a class");
+    result_.clear();
+    const auto close_operand = [&] {
+      Operand& last = found.operands.back();
+      last.items += std::exchange(result_, {});
+      if (last.empty()) refuse("an intersection of classes with an empty side");
+    };
+    while (at_ < pattern_.size() && pattern_[at_] != ']') {
       if (pattern_[at_] == '[') {
-        if (inside || starts("[^") || starts("[:") || starts("[]") || result_.back() == '-')
-          refuse("such a class in a class");
-        inside = true;
-        ++at_;
-      } else if (pattern_[at_] == ']') {
-        inside = false;
-        ++at_;
-        if (starts("-")) refuse("a range behind a class in a class");
+        add_class(depth, found.operands.back());
       } else if (starts("&&")) {
-        refuse("an intersection of classes");
+        close_operand();
+        found.operands.emplace_back();
+        at_ += 2;
       } else if (pattern_[at_] == '\\') {
         escape();
       } else {
@@ -99,8 +178,24 @@ class Translator {
       }
     }
     if (at_ >= pattern_.size()) refuse("a class without its end");
-    take(1);
-    in_class_ = false;
+    close_operand();
+    ++at_;
+    return found;
+  }
+
+  // A class in the operand of another one.
+  void add_class(int depth, Operand& operand) {
+    if (result_.ends_with('-')) refuse("such a class in a class");
+    operand.items += std::exchange(result_, {});
+    const Class inner = read_class(depth + 1);
+    const std::string& items = inner.operands[0].items;
+    // A - at an end of it would make a range with its neighbour.
+    if (inner.plain() && !inner.negated && !items.starts_with('-') && !items.ends_with('-'))
+      operand.items += items;
+    else
+      operand.classes.push_back(pattern_of(inner));
+    result_.clear();
+    if (starts("-")) refuse("a range behind a class in a class");
   }
 
   void group() {
