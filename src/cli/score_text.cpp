@@ -188,8 +188,11 @@ void run(const Options& o) {
 
 void register_score_text(Command score) {
   auto o = std::make_shared<Options>();
-  Command command = score.add_subcommand(
-      "text", "How probable a language model finds texts: log-probability in nats, tokens, perplexity");
+  Command command =
+      score.add_subcommand("text",
+                           "How probable a language model finds texts: log-probability in nats, tokens, "
+                           "perplexity. Behind several "
+                           "texts a line that ends with 'all' has those of all together, but not in JSON");
   add_text_options(command, o->text, "texts to score");
   add_weights_option(command, o->weights);
   command

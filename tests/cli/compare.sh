@@ -33,6 +33,17 @@ END
 score() { "$fovea" score text --model gpt2 --ids-file ids --cpu-threads 1 "$@"; }
 embed() { "$fovea" embed --model "$1" --ids-file ids --cpu-threads 1 "${@:2}"; }
 
+# Behind several texts there is a line for all.
+score >lines
+score --json >objects
+python3 - lines objects <<'END' || fail "the line for all: $(cat lines)"
+import json, math, sys
+last, objects = open(sys.argv[1]).read().splitlines()[-1].split("\t"), [json.loads(line) for line in open(sys.argv[2])]
+total, tokens = sum(one["log_probability"] for one in objects), sum(len(one["log_probabilities"]) for one in objects)
+assert len(objects) == 4 and last[3] == "all" and int(last[1]) == tokens == 51, last
+assert abs(float(last[0]) - total) < 1e-3 and abs(float(last[2]) - math.exp(-total / tokens)) < 1e-2, last
+END
+
 # The report is that of the logits and hidden states that `embed` writes, without the last row of each text.
 for weights in int8 bf16; do
   for type in f32 $weights; do
