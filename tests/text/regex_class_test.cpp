@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "fovea/core/error.h"
 #include "fovea/text/tokenizer_json.h"
 #include "text/tokenizer_json_texts.h"
 
@@ -38,6 +39,9 @@ TEST(RegexClasses, IntersectionsAreOfAllSides) {
 TEST(RegexClasses, ClassesInClassesAddTheirCharacters) {
   EXPECT_EQ(split("[a[^b-z]]+", "abcA1"), (Pieces{"a", "bc", "A1"}));
   EXPECT_EQ(split("[^a[^b-z]]+", "abcA1"), (Pieces{"a", "bc", "A1"}));
+  EXPECT_EQ(split("[:;,]+", "a:;b"), (Pieces{"a", ":;", "b"})) << "no class of POSIX";
+  EXPECT_EQ(split("[\\x41[b]]+", "xAbx"), (Pieces{"x", "Ab", "x"}));
+  EXPECT_THROW(split("[\\x4[1]]+", "A"), Error) << "no \\x41";
   EXPECT_EQ(split("[a[b[cd]]]+", "xabcdx"), (Pieces{"x", "abcd", "x"}));
   EXPECT_EQ(split("[a[b-]d]+", "a-bcd"), (Pieces{"a-b", "c", "d"})) << "no range from b to d";
 }

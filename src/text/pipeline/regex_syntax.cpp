@@ -85,6 +85,14 @@ class Translator {
     if (letter && std::string_view("pPdDnrtfxzA").find(c) == std::string_view::npos)
       refuse("\\" + std::string(1, c));
     take(2);
+    // With a nested class behind it, a digit of that class would become a digit of the escape.
+    if (c == 'x' && in_class_ && !starts("{")) {
+      const auto is_digit = [&](std::size_t at) {
+        return at < pattern_.size() &&
+               std::string_view("0123456789abcdefABCDEF").find(pattern_[at]) != std::string_view::npos;
+      };
+      if (!is_digit(at_) || !is_digit(at_ + 1)) refuse("\\x without two digits in a class");
+    }
     if ((c != 'p' && c != 'P' && c != 'x') || at_ >= pattern_.size() || pattern_[at_] != '{') return;
     const std::size_t end = pattern_.find('}', at_);
     if (end == std::string_view::npos) refuse("a property without its end");
@@ -150,7 +158,7 @@ class Translator {
   // result_ gathers the items of the operand that is read.
   Class read_class(int depth) {
     constexpr int most_depth = 8;
-    if (depth > most_depth || starts("[:")) refuse("such a class in a class");
+    if (depth > most_depth || (depth > 0 && starts("[:"))) refuse("such a class in a class");
     ++at_;
     Class found;
     if (starts("^")) {
