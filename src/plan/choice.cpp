@@ -120,6 +120,14 @@ Rule Choice::rule_for(const Request& request, std::int64_t most_queries) const {
   return rule;
 }
 
+// AMX, whose absence() asks the system for its registers, comes first in the order, and dot products of bf16
+// say the same.
+bool Choice::multiplies_bf16(const Request& request) const {
+  return std::any_of(order_.rbegin(), order_.rend(), [&](const Candidate* candidate) {
+    return candidate->isa->multiplies_bf16 && !candidate->refuse(request) && !candidate->isa->absence();
+  });
+}
+
 std::string Choice::text(Duty duty) const {
   const Rule& rule = this->rule(duty);
   std::string text = rule.largest().candidate->name;

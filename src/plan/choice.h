@@ -68,6 +68,8 @@ class Choice {
   /// among them are those that have no backward, for a duty that is one.
   std::vector<Refusal> refusals(const Requests& requests, std::int64_t most_queries,
                                 kernels::Duty duty) const;
+  /// Whether some candidate that may run such calls, of any number of queries, multiplies bf16.
+  bool multiplies_bf16(const kernels::Request& request) const;
   /// The instruction set whose code of mods runs.
   ModIsa mods() const { return rule(main_).largest().candidate->isa->mods; }
 

@@ -141,11 +141,12 @@ std::string_view AttentionPlan::backward_kernel() const noexcept {
 }
 
 bool AttentionPlan::multiplies_16_bits() const noexcept {
-  const auto multiplies = [this](kernels::Duty duty) {
-    return impl_->choice.rule(duty).largest().candidate->isa->multiplies_bf16;
+  if (size_of(impl_->dtype) != 2) return false;
+  const Requests requests = impl_->requests();
+  const auto multiplies = [&](kernels::Duty duty) {
+    return impl_->choice.multiplies_bf16(requests[static_cast<std::size_t>(duty)]);
   };
-  return size_of(impl_->dtype) == 2 && multiplies(impl_->choice.main()) &&
-         multiplies(kernels::Duty::backward);
+  return multiplies(impl_->choice.main()) && multiplies(kernels::Duty::backward);
 }
 
 Requests AttentionPlan::Impl::requests() const {

@@ -1,22 +1,7 @@
 #!/usr/bin/env bash
 # search.sh FOVEA: tests `rank` by vectors, and the vectors of `embed`, on a folder of sentence-transformers with random weights;
 # tests/models/texts_oracle.py compares with sentence-transformers.
-set -euo pipefail
-fovea=$(realpath "$1")
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-cd "$work"
-fail() {
-  echo "search: $*" >&2
-  exit 1
-}
-# refused WORDS COMMAND...: the command fails, and says WORDS.
-refused() {
-  local words=$1
-  shift
-  if "$@" >out 2>errors; then fail "took $*"; fi
-  grep -qF -- "$words" errors || fail "expected '$words', got '$(cat errors)'"
-}
+. "$(dirname "$0")/script.bash"
 mkdir -p bert/1_Pooling
 cat >bert/tokenizer.json <<'END'
 {"version": "1.0", "truncation": null, "padding": null, "added_tokens": [], "normalizer": null, "pre_tokenizer": {"type": "WhitespaceSplit"},
@@ -114,6 +99,15 @@ grep -qF 'sentences   one vector for each, by modules.json; dot similarity' show
 "$fovea" show bert --json | python3 -c 'import json, sys; shown = json.load(sys.stdin); assert shown["similarity"] == "dot" and shown["prompts"] == {"query": "find: "}' ||
   fail "show --json"
 rm $search
+
+# A line has the bits that it has alone, beside longer ones too, in every type of weights. The empty line is one.
+printf '%s\n' '' the 'the dog' 'the cat dog' 'the cat dog the' 'the cat dog the cat dog the cat dog' >lengths
+for weights in f32 bf16 int8; do
+  embed --input lengths --weights $weights --json >together
+  while IFS= read -r line; do embed --input <(printf '%s\n' "$line") --weights $weights --json; done <lengths | cmp - together ||
+    fail "lines alone and together by $weights"
+done
+[[ $(head -1 together) == '{"text":"",'* ]] || fail "the text of an empty line: $(head -c 99 together)"
 
 # JSON on standard output.
 embed --input passages --output vectors.json --json >lines

@@ -64,7 +64,9 @@ class AttentionPlan {
   /// one that computes weights alone.
   std::string_view kernel() const noexcept;
   std::string_view backward_kernel() const noexcept;
-  /// Whether kernel() and backward_kernel() multiply 16-bit operands without widening them to f32 first.
+  /// Whether there are kernels for such calls, forward and backward, that multiply 16-bit operands without
+  /// widening them to f32 first. It does not follow from the plan's lengths, so that a batch with a longer
+  /// text has the answer of each text alone.
   bool multiplies_16_bits() const noexcept;
 
   struct Impl;
