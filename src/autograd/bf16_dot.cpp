@@ -1,7 +1,6 @@
 // Products of bf16 by AVX512_BF16's vdpbf16ps.
 #include <algorithm>
 #include <array>
-#include <vector>
 
 #include "autograd/bf16_products.h"
 #include "autograd/bf16_rounding.h"
@@ -118,35 +117,26 @@ void all_tiles(const std::array<TileFunction, tile_rows>& by_rows, std::int64_t 
 }  // namespace
 
 void bf16_block_dot(const ProductBlock& p) {
-  thread_local std::vector<Pair> a_memory, b_memory;
-  Pair* a = bf16_memory(a_memory, pieces(p.m, tile_rows) * tile_rows * slice_pairs);
-  Pair* b = bf16_memory(b_memory, pieces(p.n, panel) * panel * slice_pairs);
   const bool by_rows = p.a.transpose == Transpose::no;
-  for (std::int64_t begin = 0; begin == 0 || begin < p.k; begin += 2 * slice_pairs) {
-    const std::int64_t k = std::min(2 * slice_pairs, p.k - begin);
-    const auto from = [&](const Matrix& x, bool along) {
-      return x.data + (along ? begin : begin * x.leading);
-    };
-    if (p.b.transpose == Transpose::no)
-      bf16_round_panels_down(from(p.b, false), p.b.leading, p.n, k, b);
-    else
-      bf16_round_panels_along(from(p.b, true), p.b.leading, p.n, k, b);
-    if (by_rows)
-      bf16_round_rows_dot(from(p.a, true), p.a.leading, p.m, k, a, slice_pairs);
-    else
-      bf16_round_columns(from(p.a, false), p.a.leading, p.m, k, a);
-    all_tiles(by_rows ? tiles<slice_pairs, 1> : tiles<1, tile_rows>, p.m,
-              {.a = a,
-               .b = b,
-               .next_panel = slice_pairs * panel,
-               .pairs = (k + 1) / 2,
-               .bias = begin == 0 ? p.bias : nullptr,
-               .add = p.add || begin > 0,
-               .c = p.c,
-               .leading = p.leading,
-               .columns = p.n},
-              slice_pairs * tile_rows);
-  }
+  for_rounded_slices(
+      p, pieces(p.m, tile_rows) * tile_rows * slice_pairs,
+      [&](const float* x, std::int64_t leading, std::int64_t rows, std::int64_t k, Pair* to) {
+        by_rows ? bf16_round_rows_dot(x, leading, rows, k, to, slice_pairs)
+                : bf16_round_columns(x, leading, rows, k, to);
+      },
+      [&](const Pair* a, const Pair* b, std::int64_t pairs, const float* bias, bool add) {
+        all_tiles(by_rows ? tiles<slice_pairs, 1> : tiles<1, tile_rows>, p.m,
+                  {.a = a,
+                   .b = b,
+                   .next_panel = slice_pairs * panel,
+                   .pairs = pairs,
+                   .bias = bias,
+                   .add = add,
+                   .c = p.c,
+                   .leading = p.leading,
+                   .columns = p.n},
+                  slice_pairs * tile_rows);
+      });
 }
 
 void bf16_packed_dot(const PackedProducts& p, const Pair* x, std::int64_t row, std::int64_t end,

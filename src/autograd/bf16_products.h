@@ -16,7 +16,8 @@ namespace fovea::autograd {
 enum class Bf16Path : std::uint8_t { any, dots, tiles };
 /// Whether this CPU and system run it. The first call with `tiles` asks the system for AMX's registers.
 bool runs_here(Bf16Path path) noexcept;
-/// The fastest that runs here.
+/// The last of them that runs here. (On an Intel without AMX `any` might be faster than dots. That was not
+/// measured.)
 Bf16Path best_bf16_path() noexcept;
 
 /// The product of f32 operands that are rounded on the way, on the calling thread. Each element is one chain

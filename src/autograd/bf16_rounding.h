@@ -2,6 +2,7 @@
 // along k, the first in the lower half. By AVX512_BF16; all of it requires cpu_has_avx512_bf16().
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -50,6 +51,23 @@ void bf16_round_panels_along(const float* b, std::int64_t leading, std::int64_t 
 
 /// `pairs` pairs in `of`, from a line of the cache on: the memory of a thread, which grows and stays.
 Bf16Pair* bf16_memory(std::vector<Bf16Pair>& of, std::int64_t pairs);
+
+/// Rounds b, and by `round_a(x, leading, rows, k, to)` a, in slices of k, and calls multiply(a, b, pairs,
+/// bias, add) for each. b is in panels, as above; the rounded a takes `a_pairs` pairs.
+template <class RoundA, class Multiply>
+void for_rounded_slices(const ProductBlock& p, std::int64_t a_pairs, RoundA&& round_a, Multiply&& multiply) {
+  thread_local std::vector<Bf16Pair> a_memory, b_memory;
+  Bf16Pair* a = bf16_memory(a_memory, a_pairs);
+  Bf16Pair* b = bf16_memory(b_memory, (p.n + bf16_panel - 1) / bf16_panel * bf16_panel * bf16_slice_pairs);
+  const bool b_down = p.b.transpose == Transpose::no, a_along = p.a.transpose == Transpose::no;
+  for (std::int64_t begin = 0; begin == 0 || begin < p.k; begin += 2 * bf16_slice_pairs) {
+    const std::int64_t k = std::min(2 * bf16_slice_pairs, p.k - begin);
+    (b_down ? bf16_round_panels_down : bf16_round_panels_along)(
+        p.b.data + (b_down ? begin * p.b.leading : begin), p.b.leading, p.n, k, b);
+    round_a(p.a.data + (a_along ? begin : begin * p.a.leading), p.a.leading, p.m, k, a);
+    multiply(a, b, (k + 1) / 2, begin == 0 ? p.bias : nullptr, p.add || begin > 0);
+  }
+}
 
 }  // namespace fovea::autograd
 #endif

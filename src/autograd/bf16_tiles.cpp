@@ -1,6 +1,5 @@
 // Products of bf16 by the tiles of AMX (kernels/tiles/product.h).
 #include <algorithm>
-#include <vector>
 
 #include "autograd/bf16_products.h"
 #include "autograd/bf16_rounding.h"
@@ -101,30 +100,25 @@ void multiply_panels(PanelProduct p, std::int64_t next_panel, std::int64_t colum
 
 void bf16_block_tiles(const ProductBlock& p) {
   // Rows an odd number of lines apart: a whole number of KiB would take few sets of the first-level cache.
-  constexpr std::int64_t stride = bf16_slice_pairs + tile_side, next_panel = bf16_slice_pairs * bf16_panel;
-  thread_local std::vector<Pair> a_memory, b_memory;
-  Pair* a = bf16_memory(a_memory, (p.m + tile_side - 1) * stride);
-  Pair* b = bf16_memory(b_memory, (p.n + bf16_panel - 1) / bf16_panel * next_panel);
-  for (std::int64_t begin = 0; begin == 0 || begin < p.k; begin += 2 * bf16_slice_pairs) {
-    const std::int64_t k = std::min(2 * bf16_slice_pairs, p.k - begin);
-    const auto from = [&](const Matrix& x, Transpose along) {
-      return x.data + (x.transpose == along ? begin : begin * x.leading);
-    };
-    const auto round_b = p.b.transpose == Transpose::no ? bf16_round_panels_down : bf16_round_panels_along;
-    round_b(from(p.b, Transpose::yes), p.b.leading, p.n, k, b);
-    const auto round_a = p.a.transpose == Transpose::no ? bf16_round_rows_dot : bf16_round_rows_across;
-    round_a(from(p.a, Transpose::no), p.a.leading, p.m, k, a, stride);
-    multiply_panels({.a = a,
-                     .stride = stride,
-                     .rows = p.m,
-                     .panel = b,
-                     .pairs = (k + 1) / 2,
-                     .bias = begin == 0 ? p.bias : nullptr,
-                     .add = p.add || begin > 0,
-                     .c = p.c,
-                     .leading = p.leading},
-                    next_panel, p.n);
-  }
+  constexpr std::int64_t stride = bf16_slice_pairs + tile_side;
+  const auto round = p.a.transpose == Transpose::no ? bf16_round_rows_dot : bf16_round_rows_across;
+  for_rounded_slices(
+      p, (p.m + tile_side - 1) * stride,
+      [&](const float* x, std::int64_t leading, std::int64_t rows, std::int64_t k, Pair* to) {
+        round(x, leading, rows, k, to, stride);
+      },
+      [&](const Pair* a, const Pair* b, std::int64_t pairs, const float* bias, bool add) {
+        multiply_panels({.a = a,
+                         .stride = stride,
+                         .rows = p.m,
+                         .panel = b,
+                         .pairs = pairs,
+                         .bias = bias,
+                         .add = add,
+                         .c = p.c,
+                         .leading = p.leading},
+                        bf16_slice_pairs * bf16_panel, p.n);
+      });
 }
 
 void bf16_packed_tiles(const PackedProducts& p, const Pair* x, std::int64_t row, std::int64_t end,

@@ -175,7 +175,7 @@ class Cut {
       if (block_columns_ > PackedMatrix::panel_rows)
         block_columns_ -= PackedMatrix::panel_rows;
       else
-        block_rows_ -= tile;
+        block_rows_ = (block_rows_ - 1) / tile * tile;
     }
   }
   std::int64_t blocks() const { return pieces(rows_, block_rows_) * across(); }

@@ -110,10 +110,7 @@ std::string source_of(const Options& o) {
 struct Lines {
   std::vector<std::string> texts;
   std::vector<Ids> sequences;
-  const std::string& text(std::size_t number) const {
-    static const std::string none;
-    return texts.empty() ? none : texts[number];
-  }
+  const std::string* text(std::size_t number) const { return texts.empty() ? nullptr : &texts[number]; }
 };
 
 // The lines of --ids-file, or those of --input with the ids that `ids_of` gives them.
@@ -255,7 +252,10 @@ void write_rows(const Options& o) {
     expect_numbers(rows, o.model, "a line");
     if (o.json) progress.clear();
     output.add(lines.text(s), sequences[s], rows);
-    if (exact) errors.add(exact->rows(sequences[s], targets[s]), rows);
+    if (!exact) continue;
+    const Tensor of_exact = exact->rows(sequences[s], targets[s]);
+    expect_numbers(of_exact, o.model, "a line");
+    errors.add(of_exact, rows);
   }
   progress.clear();
   output.finish();

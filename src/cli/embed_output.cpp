@@ -33,11 +33,11 @@ bool EmbedOutput::is_json() const {
   return std::filesystem::path(path_).extension() == ".json";
 }
 
-void EmbedOutput::add(const std::string& text, const Ids& ids, const Tensor& rows) {
+void EmbedOutput::add(const std::string* text, const Ids& ids, const Tensor& rows) {
   const std::size_t number = added_++;
   if (lines_) {
     nlohmann::ordered_json line = nlohmann::ordered_json::object();
-    if (!text.empty()) line["text"] = text;
+    if (text) line["text"] = *text;
     line["ids"] = ids;
     line[form_ == Form::vectors ? "vector" : "rows"] = json_of(rows, form_);
     print_line(line);

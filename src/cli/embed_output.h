@@ -18,8 +18,9 @@ class EmbedOutput {
   /// printed as a JSON object. Of `sequences` the one with the most rows has `longest`.
   EmbedOutput(std::string path, bool lines, Form form, std::size_t sequences, std::size_t longest);
 
-  /// The next sequence: its rows [..., width], or with Form::vectors its vector.
-  void add(const std::string& text, const Ids& ids, const Tensor& rows);
+  /// The next sequence: its text, or null for ids that were given; and its rows [..., width], or with
+  /// Form::vectors its vector.
+  void add(const std::string* text, const Ids& ids, const Tensor& rows);
   /// Writes the file.
   void finish();
 

@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "cli/commands.h"
+#include "core/excerpt.h"
 #include "fovea/models/model_folder.h"
 #include "fovea/models/sentence_folder.h"
 #include "fovea/plan/plan.h"
@@ -246,7 +247,8 @@ void run(const Options& o) {
   if (sentences) {
     fmt::print("sentences   one vector for each, by modules.json; {} similarity\n",
                models::to_string(sentences->similarity));
-    for (const auto& [name, prompt] : sentences->prompts) fmt::print("prompt      {}: '{}'\n", name, prompt);
+    for (const auto& [name, prompt] : sentences->prompts)
+      fmt::print("prompt      {}: '{}'\n", excerpt(name), excerpt(prompt));
   }
   print_layers(report);
   if (report.cache_bytes_per_token > 0)

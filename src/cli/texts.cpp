@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
+#include <iostream>
 #include <nlohmann/json.hpp>
 #include <system_error>
 
@@ -35,7 +36,10 @@ std::string name_of(const std::string& path) {
 
 std::string read_whole(const std::string& path, std::size_t most) {
   std::error_code error;
-  std::ifstream file(input_path(path), std::ios::binary);
+  std::ifstream opened;
+  // /dev/stdin would begin a file again that another program has read in part, and sockets cannot be opened.
+  std::istream& file = path == "-" ? std::cin : opened;
+  if (path != "-") opened.open(path, std::ios::binary);
   if (!file || std::filesystem::is_directory(path, error))
     throw FileError(
         name_of(path), -1,
@@ -45,7 +49,8 @@ std::string read_whole(const std::string& path, std::size_t most) {
   while (file) {
     file.read(piece.data(), std::ssize(piece));
     text.append(piece.data(), static_cast<std::size_t>(file.gcount()));
-    if (text.size() > most) throw FileError(name_of(path), -1, fmt::format("has more than {} bytes", most));
+    if (text.size() > most)
+      throw FileError(name_of(path), -1, fmt::format("has more than {} MiB", most >> 20));
   }
   if (file.bad()) throw FileError(name_of(path), -1, "cannot be read");
   return text;

@@ -58,8 +58,8 @@ class Beams {
   SampleOptions sample_options() const;
   bool goes_on(std::int64_t written) const;
   double score(double log_probability, std::int64_t length) const;
-  /// Best first, or in the order in which they are drawn.
   std::string rule_without_choice(const float* logits, std::int64_t vocabulary) const;
+  /// Best first, or in the order in which they are drawn.
   std::vector<Candidate> candidates_of(const float* logits, std::int64_t vocabulary) const;
   void penalize(const Open& text, std::span<float> row) const;
   static bool before(const Candidate& a, const Candidate& b);

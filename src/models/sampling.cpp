@@ -301,12 +301,15 @@ void write_next(std::span<const float> logits, std::span<const std::int32_t> rea
   if (options.repetition_penalty == 1.0 && options.rules.empty()) {
     id = sample(log_probabilities, options, uniform);
   } else {
-    const std::vector<float> free = penalized(logits, read, written, options.repetition_penalty);
-    std::vector<float> ruled = free;
+    std::vector<float> ruled = penalized(logits, read, written, options.repetition_penalty);
     const TextSoFar text{read, written.ids, options.length};
     apply(options.rules, text, ruled);
     const bool none = std::ranges::none_of(ruled, [](float score) { return std::isfinite(score); });
-    if (const std::string rule = none ? rule_without_choice(options.rules, text, free) : ""; !rule.empty())
+    const std::string rule =
+        none ? rule_without_choice(options.rules, text,
+                                   penalized(logits, read, written, options.repetition_penalty))
+             : "";
+    if (!rule.empty())
       throw InvalidArgument("generate", "rules", "at least one id that may be written",
                             "none behind " + rule + ", for id " + std::to_string(written.ids.size() + 1));
     id = sample(ruled, options, uniform);

@@ -204,7 +204,7 @@ void read_search(const std::filesystem::path& folder, SentenceFolder& result) {
 }  // namespace
 
 std::int64_t SentenceFolder::longest(std::optional<std::int64_t> of_tokenizer, std::int64_t positions) const {
-  return max_length.value_or(std::min(of_tokenizer.value_or(positions), positions));
+  return std::min(max_length.value_or(of_tokenizer.value_or(positions)), positions);
 }
 
 const std::string& SentenceFolder::prompt(const std::string& name) const {

@@ -1,21 +1,6 @@
 #!/usr/bin/env bash
 # compare.sh FOVEA: tests `score text --compare` and `embed --compare`, which say what int8 and bf16 weights change.
-set -euo pipefail
-fovea=$(realpath "$1")
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-cd "$work"
-fail() {
-  echo "compare: $*" >&2
-  exit 1
-}
-# refused WORDS COMMAND...: the command fails, and says WORDS.
-refused() {
-  local words=$1
-  shift
-  if "$@" >out 2>errors; then fail "took $*"; fi
-  grep -qF -- "$words" errors || fail "expected '$words', got '$(cat errors)'"
-}
+. "$(dirname "$0")/script.bash"
 mkdir -p gpt2 bert/1_Pooling
 cat >gpt2/config.json <<'END'
 {"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], "vocab_size": 40, "n_embd": 16, "n_layer": 2, "n_head": 2, "n_positions": 60}

@@ -1,22 +1,7 @@
 #!/usr/bin/env bash
 # folders.sh FOVEA: tests what commands say of a folder: unknown families, rules of generation_config.json that leave no id, and
 # conversations from pipes.
-set -euo pipefail
-fovea=$(realpath "$1")
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-cd "$work"
-fail() {
-  echo "folders: $*" >&2
-  exit 1
-}
-# refused WORDS COMMAND...: the command fails, and says WORDS.
-refused() {
-  local words=$1
-  shift
-  if "$@" >out 2>errors; then fail "took $*"; fi
-  grep -qF -- "$words" errors || fail "expected '$words', got '$(cat errors)'"
-}
+. "$(dirname "$0")/script.bash"
 mkdir gpt2
 cat >gpt2/config.json <<'END'
 {"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], "vocab_size": 8, "n_embd": 16, "n_layer": 1, "n_head": 2, "n_positions": 60,

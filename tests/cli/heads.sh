@@ -1,21 +1,6 @@
 #!/usr/bin/env bash
 # heads.sh FOVEA: tests classify, tag, answer, fill and rank on folders of random models; heads_oracle.py compares them with transformers.
-set -euo pipefail
-fovea=$(realpath "$1")
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-cd "$work"
-fail() {
-  echo "heads: $*" >&2
-  exit 1
-}
-# refused WORDS COMMAND...: the command fails, and says WORDS.
-refused() {
-  local words=$1
-  shift
-  if "$@" >out 2>errors; then fail "took $*"; fi
-  grep -qF -- "$words" errors || fail "expected '$words', got '$(cat errors)'"
-}
+. "$(dirname "$0")/script.bash"
 # folder CLASS [KEYS]: a tiny BERT of that class.
 folder() {
   mkdir -p "$1"

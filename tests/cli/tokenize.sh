@@ -1,23 +1,8 @@
 #!/usr/bin/env bash
 # tokenize.sh FOVEA: tests `fovea tokenize`, and `fovea generate` and `fovea show` of a folder with a tokenizer.json.
-set -euo pipefail
-fovea=$(realpath "$1")
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-mkdir "$work/pieces"
-"$(dirname "$fovea")/tests/language_model" "$work/model" "$work/pieces"
-cd "$work"
-fail() {
-  echo "tokenize: $*" >&2
-  exit 1
-}
-# refused WORDS COMMAND...: the command fails, and says WORDS.
-refused() {
-  local words=$1
-  shift
-  if "$@" >out 2>errors; then fail "took $*"; fi
-  grep -qF -- "$words" errors || fail "expected '$words', got '$(cat errors)'"
-}
+. "$(dirname "$0")/script.bash"
+mkdir pieces
+"$(dirname "$fovea")/tests/language_model" model pieces
 cat >tokenizer.json <<'END'
 {"version": "1.0", "truncation": null, "padding": null, "added_tokens": [], "normalizer": {"type": "Lowercase"},
  "pre_tokenizer": {"type": "Whitespace"}, "post_processor": null, "decoder": null,

@@ -41,6 +41,7 @@ TEST(RegexClasses, ClassesInClassesAddTheirCharacters) {
   EXPECT_EQ(split("[^a[^b-z]]+", "abcA1"), (Pieces{"a", "bc", "A1"}));
   EXPECT_EQ(split("[:;,]+", "a:;b"), (Pieces{"a", ":;", "b"})) << "no class of POSIX";
   EXPECT_EQ(split("[\\x41[b]]+", "xAbx"), (Pieces{"x", "Ab", "x"}));
+  EXPECT_THROW(split("\\pL+", "pL"), Error) << "Oniguruma reads two letters";
   EXPECT_THROW(split("[\\x4[1]]+", "A"), Error) << "no \\x41";
   EXPECT_EQ(split("[a[b[cd]]]+", "xabcdx"), (Pieces{"x", "abcd", "x"}));
   EXPECT_EQ(split("[a[b-]d]+", "a-bcd"), (Pieces{"a-b", "c", "d"})) << "no range from b to d";

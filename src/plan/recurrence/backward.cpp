@@ -50,7 +50,7 @@ void copy_d_output(const RecurrencePlan::Impl& plan, const RecurrenceLoss& loss,
                    std::span<const TokenSequence> sequences, Executor& executor) {
   const std::int64_t dim = plan.shape.value_dim;
   const Operand<const T*> denominators = weight_operand<T>(loss.denominator);
-  for_token_rows(sequences, plan.shape.num_output_heads(), executor,
+  for_token_rows({sequences, plan.shape.num_output_heads(), dim}, executor,
                  [&](std::int64_t b, std::int64_t h, std::int64_t r) {
                    T* row = to.row(b, h, r);
                    const T denominator = *denominators.row(b, h, r);
@@ -109,7 +109,7 @@ void finish_gradients(const RecurrencePlan::Impl& plan, const RecurrenceInputs& 
   if (copies.key.data && gradients.key)
     features_backward(plan, inputs.key, copies.key, gradients.key, sequences, executor);
   if (!copies.value.data || !gradients.value) return;
-  for_token_rows(sequences, plan.shape.num_heads, executor,
+  for_token_rows({sequences, plan.shape.num_heads, plan.shape.value_dim}, executor,
                  [&](std::int64_t b, std::int64_t h, std::int64_t r) {
                    write_row(static_cast<const T*>(copies.value.row(b, h, r)), gradients.value, b, h, r);
                  });

@@ -74,7 +74,7 @@ void finish_output(const RecurrencePlan::Impl& plan, const kernels::Operand<T*>&
   const std::int64_t dim = plan.shape.value_dim;
   const kernels::Operand<T*> denominators = weight_operand<T>(outputs.denominator);
   const bool is_t = outputs.output.dtype() == dtype_of<T>;
-  for_token_runs(sequences, plan.shape.num_output_heads(), executor,
+  for_token_runs({sequences, plan.shape.num_output_heads(), dim}, executor,
                  [&](std::int64_t b, std::int64_t h, std::int64_t first, std::int64_t count) {
                    for (std::int64_t r = first; r < first + count; ++r) {
                      T* row = from.row(b, h, r);

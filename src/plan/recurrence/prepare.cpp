@@ -26,7 +26,7 @@ class OperandCopies {
   void make(const RecurrencePlan::Impl& plan, std::span<const TokenSequence> sequences,
             Executor& executor) const {
     const std::int64_t key_dim = plan.shape.key_dim;
-    for_token_runs(sequences, heads_, executor,
+    for_token_runs({sequences, heads_, std::max(key_dim, plan.columns())}, executor,
                    [&](std::int64_t b, std::int64_t h, std::int64_t first, std::int64_t count) {
                      const Copy* copy = list_.data();
                      for (; h >= copy->from.size(1); ++copy) h -= copy->from.size(1);
@@ -113,7 +113,7 @@ void features_backward(const RecurrencePlan::Impl& plan, const ConstTensorView& 
                        const Operand<T*>& d_features, const TensorView& d_x,
                        std::span<const TokenSequence> sequences, Executor& executor) {
   const std::int64_t dim = plan.shape.key_dim;
-  for_token_rows(sequences, x.size(1), executor, [&](std::int64_t b, std::int64_t h, std::int64_t r) {
+  for_token_rows({sequences, x.size(1), dim}, executor, [&](std::int64_t b, std::int64_t h, std::int64_t r) {
     T* row = d_features.row(b, h, r);
     constexpr std::int64_t most = 64;
     for (std::int64_t d = 0; d < dim; d += most) {

@@ -15,38 +15,41 @@
 
 namespace fovea {
 
-/// The threads for a pass over the rows of all sequences and heads. Up to 256 rows take some 5 µs, and
-/// sharing them out takes as long: decoding with a sum of keys spent more than half of its time on that.
-inline Executor& executor_of_rows(std::span<const kernels::TokenSequence> sequences, std::int64_t heads,
-                                  Executor& executor) {
-  constexpr std::int64_t most_alone = 256;
-  std::int64_t rows = 0;
-  for (const kernels::TokenSequence& sequence : sequences) rows += sequence.count * heads;
-  return rows <= most_alone ? serial_executor() : executor;
+/// The rows of all sequences and heads, of at most `dim` numbers each.
+struct RowsOfTokens {
+  std::span<const kernels::TokenSequence> sequences;
+  std::int64_t heads = 0, dim = 0;
+};
+
+/// f(sequence, head) for all of them. 2^15 numbers take the calling thread some 5 µs, and sharing them out
+/// takes as long: `fovea bench recurrence --only elu --len 64` has the rows of one token.
+template <class F>
+void for_heads_of_sequences(const RowsOfTokens& of, Executor& executor, F f) {
+  constexpr std::int64_t most_alone = 1 << 15;
+  std::int64_t tokens = 0;
+  for (const kernels::TokenSequence& sequence : of.sequences) tokens += sequence.count;
+  Executor& chosen = tokens * of.heads * of.dim <= most_alone ? serial_executor() : executor;
+  chosen.parallel_for(std::ssize(of.sequences) * of.heads, [&](std::int64_t unit, int) {
+    f(of.sequences[static_cast<std::size_t>(unit / of.heads)], unit % of.heads);
+  });
 }
 
-/// f(entry, head, row) for every token that counts, in parallel over sequences and heads.
+/// f(entry, head, row) for every token that counts.
 template <class F>
-void for_token_rows(std::span<const kernels::TokenSequence> sequences, std::int64_t heads, Executor& executor,
-                    F f) {
-  executor_of_rows(sequences, heads, executor)
-      .parallel_for(static_cast<std::int64_t>(sequences.size()) * heads, [&](std::int64_t unit, int) {
-        const kernels::TokenSequence& sequence = sequences[static_cast<std::size_t>(unit / heads)];
-        for (std::int64_t i = 0; i < sequence.count; ++i) f(sequence.entry, unit % heads, sequence.row(i));
-      });
+void for_token_rows(const RowsOfTokens& of, Executor& executor, F f) {
+  for_heads_of_sequences(of, executor, [&](const kernels::TokenSequence& sequence, std::int64_t head) {
+    for (std::int64_t i = 0; i < sequence.count; ++i) f(sequence.entry, head, sequence.row(i));
+  });
 }
 
 /// f(entry, head, first row, count) for rows that follow each other, in the same order: all of a sequence
 /// without padding, else each alone.
 template <class F>
-void for_token_runs(std::span<const kernels::TokenSequence> sequences, std::int64_t heads, Executor& executor,
-                    F f) {
-  executor_of_rows(sequences, heads, executor)
-      .parallel_for(static_cast<std::int64_t>(sequences.size()) * heads, [&](std::int64_t unit, int) {
-        const kernels::TokenSequence& sequence = sequences[static_cast<std::size_t>(unit / heads)];
-        if (!sequence.rows) return f(sequence.entry, unit % heads, sequence.begin, sequence.count);
-        for (std::int64_t i = 0; i < sequence.count; ++i) f(sequence.entry, unit % heads, sequence.row(i), 1);
-      });
+void for_token_runs(const RowsOfTokens& of, Executor& executor, F f) {
+  for_heads_of_sequences(of, executor, [&](const kernels::TokenSequence& sequence, std::int64_t head) {
+    if (!sequence.rows) return f(sequence.entry, head, sequence.begin, sequence.count);
+    for (std::int64_t i = 0; i < sequence.count; ++i) f(sequence.entry, head, sequence.row(i), 1);
+  });
 }
 
 /// The row of a view [batch, heads, len, dim].

@@ -85,6 +85,7 @@ class Translator {
     if (letter && std::string_view("pPdDnrtfxzA").find(c) == std::string_view::npos)
       refuse("\\" + std::string(1, c));
     take(2);
+    if ((c == 'p' || c == 'P') && !starts("{")) refuse("\\p without braces");
     // With a nested class behind it, a digit of that class would become a digit of the escape.
     if (c == 'x' && in_class_ && !starts("{")) {
       const auto is_digit = [&](std::size_t at) {
