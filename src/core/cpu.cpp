@@ -1,5 +1,7 @@
 #include "core/cpu.h"
 
+#include <unistd.h>
+
 #ifdef __x86_64__
 #include <cpuid.h>
 #endif
@@ -68,5 +70,13 @@ bool cpu_has_avx512_vnni() noexcept {
   return false;
 }
 #endif
+
+std::int64_t second_level_cache_bytes() noexcept {
+#ifdef _SC_LEVEL2_CACHE_SIZE
+  static const std::int64_t found = sysconf(_SC_LEVEL2_CACHE_SIZE);
+  if (found > 0) return found;
+#endif
+  return 512 << 10;
+}
 
 }  // namespace fovea

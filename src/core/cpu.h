@@ -1,9 +1,11 @@
-// What the CPU that this process runs on can execute, and the operating system has enabled. All are false
-// elsewhere than on x86. The names are those of GCC's options.
+// What the CPU that this process runs on can execute, and the operating system has enabled, all of it false
+// elsewhere than on x86; and the size of a cache. The names are those of GCC's options.
 //
 // hwy::SupportedTargets() answers the same. But Highway's library measures the resolution of a timer when it
 // is loaded, which takes 2.7 ms of each command. So Fovea uses the headers of Highway and does not link it.
 #pragma once
+
+#include <cstdint>
 
 namespace fovea {
 
@@ -15,5 +17,8 @@ bool cpu_has_avx512_bf16() noexcept;  ///< avx512bf16, with all that cpu_has_avx
 /// Sapphire Rapids `fovea bench kernels` probes 86 GFLOP/s beside 174, on a Zen 5 474 beside 260.
 bool cpu_has_fast_bf16_dots() noexcept;
 bool cpu_has_avx512_vnni() noexcept;  ///< avx512vnni, with all that cpu_has_avx512() names
+
+/// Of one core. 512 KiB, the least of today's servers, where the system does not say.
+std::int64_t second_level_cache_bytes() noexcept;
 
 }  // namespace fovea
