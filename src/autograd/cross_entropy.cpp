@@ -163,7 +163,10 @@ Var linear_cross_entropy(const Var& x, const Var& weight, const Var& bias,
   const Operands operands = operands_of(tape);
   const auto gradients = std::make_shared<Gradients>();
   if (x.recorded()) gradients->x = Tensor(DType::f32, given.shape());
-  if (weight.recorded()) gradients->weight = Tensor::zeros(DType::f32, weight.shape());
+  // The first chunk writes it: filling the largest matrix of a model with zeros is a pass over memory.
+  if (weight.recorded())
+    gradients->weight =
+        rows > 0 ? Tensor(DType::f32, weight.shape()) : Tensor::zeros(DType::f32, weight.shape());
   if (bias.recorded()) gradients->bias = Tensor::zeros(DType::f32, {classes});
   Tensor logits(DType::f32, {std::min(rows, chunk_rows), classes});
   std::vector<RowLoss> losses(kept.size());
@@ -183,7 +186,7 @@ Var linear_cross_entropy(const Var& x, const Var& weight, const Var& bias,
            gradients->x.data<float>() + begin * dim, dim, operands);
     }
     if (gradients->weight) {
-      gemm(classes, dim, count, {chunk, classes, Transpose::yes}, {input, dim}, 1.0f,
+      gemm(classes, dim, count, {chunk, classes, Transpose::yes}, {input, dim}, begin > 0 ? 1.0f : 0.0f,
            gradients->weight.data<float>(), dim, operands);
     }
     if (gradients->bias) add_columns(chunk, count, classes, gradients->bias.data<float>());
@@ -205,7 +208,10 @@ Var linear_cross_entropy(const Var& x, const Var& weight, const Var& bias,
   return {loss, tape->record([=](const Tensor& gradient) {
             const float factor = gradient.data<float>()[0];
             for (Tensor* part : {&gradients->x, &gradients->weight, &gradients->bias}) {
-              if (*part && factor != 1.0f) scale_and_shift(part->data<float>(), part->count(), factor, 0.0f);
+              if (!*part || factor == 1.0f) continue;
+              for_pieces(part->count(), [&](std::int64_t from, std::int64_t to) {
+                scale_and_shift(part->data<float>() + from, to - from, factor, 0.0f);
+              });
             }
             accumulate(x, std::move(gradients->x));
             accumulate(weight, std::move(gradients->weight));
@@ -217,10 +223,12 @@ std::vector<std::int32_t> argmax_rows(const Tensor& rows) {
   if (rows.rank() != 2 || rows.size(1) < 1)
     throw InvalidArgument("argmax_rows", "rows", "[N, V] with V at least 1", to_string(rows.shape()));
   std::vector<std::int32_t> best(static_cast<std::size_t>(rows.size(0)));
-  for (std::size_t n = 0; n < best.size(); ++n) {
-    const float* row = rows.data<float>() + static_cast<std::int64_t>(n) * rows.size(1);
-    best[n] = static_cast<std::int32_t>(std::max_element(row, row + rows.size(1)) - row);
-  }
+  const std::int64_t classes = rows.size(1), group = std::max<std::int64_t>(elements_of_piece / classes, 1);
+  default_executor().parallel_for((rows.size(0) + group - 1) / group, [&](std::int64_t unit, int) {
+    for (std::int64_t n = unit * group; n < std::min(rows.size(0), (unit + 1) * group); ++n)
+      best[static_cast<std::size_t>(n)] =
+          static_cast<std::int32_t>(first_maximum(rows.data<float>() + n * classes, classes));
+  });
   return best;
 }
 

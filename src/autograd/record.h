@@ -31,14 +31,37 @@ Var result_of(Tape* tape, Tensor value, Backward&& backward) {
   return {std::move(value), tape->record(std::forward<Backward>(backward))};
 }
 
-/// Calls body(begin, end) for pieces of [0, count). The pieces depend on count alone and are small enough to
-/// stay in L2.
+/// Elements that are small enough to stay in L2. Work of no more elements runs on the calling thread.
+constexpr std::int64_t elements_of_piece = 1 << 15;
+
+/// Calls body(begin, end) for pieces of [0, count), which depend on count alone.
 template <class Body>
 void for_pieces(std::int64_t count, Body&& body) {
-  constexpr std::int64_t piece = 1 << 15;
+  constexpr std::int64_t piece = elements_of_piece;
   const std::int64_t units = (count + piece - 1) / piece;
   default_executor().parallel_for(
       units, [&](std::int64_t unit, int) { body(unit * piece, std::min(count, (unit + 1) * piece)); });
+}
+
+/// Rows of `width` elements stand one behind the other. Calls body(row, begin, end) in order for the elements
+/// [begin, end) of each row that lie in [first, last) of all.
+template <class Body>
+void for_row_parts(std::int64_t first, std::int64_t last, std::int64_t width, Body&& body) {
+  if (first >= last) return;
+  std::int64_t row = first / width, begin = first % width;
+  while (first < last) {
+    const std::int64_t end = std::min(width, begin + last - first);
+    body(row++, begin, end);
+    first += end - begin;
+    begin = 0;
+  }
+}
+
+/// The same for all elements of `rows` rows, in the pieces of for_pieces. A row may be cut.
+template <class Body>
+void for_pieces_of_rows(std::int64_t rows, std::int64_t width, Body&& body) {
+  for_pieces(rows * width,
+             [&](std::int64_t first, std::int64_t last) { for_row_parts(first, last, width, body); });
 }
 
 inline void expect_same_shape(const char* function, const Var& a, const Var& b) {

@@ -1,6 +1,8 @@
 #include "autograd/rows.h"
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 
 #include "autograd/vector_math.h"
 #include "fovea/core/executor.h"
@@ -14,7 +16,29 @@ FOVEA_CLONES void add(const float* row, std::int64_t n, float* sum) {
   for (std::int64_t i = 0; i < n; ++i) sum[i] += row[i];
 }
 
+FOVEA_CLONES float maximum_of(const float* x, std::int64_t n) {
+  float best = -std::numeric_limits<float>::infinity();
+#pragma omp simd reduction(max : best)
+  for (std::int64_t i = 0; i < n; ++i) best = x[i] > best ? x[i] : best;
+  return best;
+}
+
 }  // namespace
+
+std::int64_t first_maximum(const float* row, std::int64_t n) {
+  if (std::isnan(row[0])) return 0;  // no number is above it
+  // The number is looked for in the stretch that holds it alone, after one pass by vectors.
+  constexpr std::int64_t stretch = 512;
+  float best = row[0];
+  std::int64_t at = 0;
+  for (std::int64_t begin = 0; begin < n; begin += stretch) {
+    const float now = maximum_of(row + begin, std::min(stretch, n - begin));
+    if (!(now > best)) continue;
+    best = now;
+    at = begin;
+  }
+  return std::find(row + at, row + n, best) - row;
+}
 
 void add_row(const float* row, std::int64_t n, float* sum) {
   add(row, n, sum);

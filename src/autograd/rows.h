@@ -1,4 +1,4 @@
-// Adds rows to sums, for the gradients of biases and norms.
+// Loops over rows that several ops share: sums of rows, for the gradients of biases and norms, and maxima.
 #pragma once
 
 #include <cstdint>
@@ -11,5 +11,8 @@ void add_row(const float* row, std::int64_t n, float* sum);
 /// sum[i] += Σ_r rows[r · n + i] for n columns, on the default executor. Groups of 256 rows have sums of
 /// their own, which are added in order, so the bits do not depend on the executor.
 void add_columns(const float* rows, std::int64_t count, std::int64_t n, float* sum);
+
+/// The first of the largest numbers of a row of n, at least 1: std::max_element's answer, NaN included.
+std::int64_t first_maximum(const float* row, std::int64_t n);
 
 }  // namespace fovea::autograd

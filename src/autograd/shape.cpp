@@ -1,6 +1,7 @@
 #include <vector>
 
 #include "autograd/record.h"
+#include "autograd/rows.h"
 #include "fovea/autograd/ops.h"
 #include "fovea/core/profile.h"
 
@@ -33,17 +34,38 @@ int checked_axis(const char* function, const Shape& shape, int axis) {
   return positive;
 }
 
-// Rows of `count` elements, from one stride to another.
-void copy_rows(const float* from, std::int64_t from_stride, float* to, std::int64_t to_stride,
-               std::int64_t rows, std::int64_t count) {
-  for (std::int64_t r = 0; r < rows; ++r) std::copy_n(from + r * from_stride, count, to + r * to_stride);
+// `rows` rows of `width` elements, from one stride to another.
+struct RowCopy {
+  const float* from;
+  std::int64_t from_stride;
+  float* to;
+  std::int64_t to_stride, rows, width;
+};
+
+// One sweep over all copies: the parts of a concatenation are often too small to be shared out one by one.
+void copy_rows(std::span<const RowCopy> copies) {
+  std::int64_t all = 0;
+  for (const RowCopy& copy : copies) all += copy.rows * copy.width;
+  for_pieces(all, [&](std::int64_t first, std::int64_t last) {
+    for (const RowCopy& copy : copies) {
+      const std::int64_t count = copy.rows * copy.width;
+      for_row_parts(std::max<std::int64_t>(first, 0), std::min(last, count), copy.width,
+                    [&](std::int64_t row, std::int64_t begin, std::int64_t end) {
+                      std::copy(copy.from + row * copy.from_stride + begin,
+                                copy.from + row * copy.from_stride + end,
+                                copy.to + row * copy.to_stride + begin);
+                    });
+      first -= count;
+      last -= count;
+    }
+  });
 }
 
 }  // namespace
 
 Var reshape(const Var& x, Shape shape) {
   return result_of(tape_of({&x}), x.value().reshape(shape),
-                   [=](const Tensor& d) { accumulate(x, d.clone()); });
+                   [=](const Tensor& d) { accumulate(x, d); });  // `d` itself: this node was its last reader
 }
 
 Var concat(std::span<const Var> parts, int axis) {
@@ -65,27 +87,30 @@ Var concat(std::span<const Var> parts, int axis) {
   }
   Tensor out(DType::f32, with_size(parts[0].shape(), axis, length));
   const Split whole = split_at(out.shape(), axis);
-  std::int64_t offset = 0;
+  std::vector<RowCopy> copies;
+  float* to = out.data<float>();
   for (const Var& part : parts) {
     const std::int64_t width = part.size(axis) * whole.inner;
-    copy_rows(part.value().data<float>(), width, out.data<float>() + offset, whole.length * whole.inner,
-              whole.outer, width);
-    offset += width;
+    copies.push_back({part.value().data<float>(), width, to, whole.length * whole.inner, whole.outer, width});
+    to += width;
   }
+  copy_rows(copies);
   if (!tape) return out;
   std::vector<Var> kept(parts.begin(), parts.end());
   return {out, tape->record([=](const Tensor& d) {
-            std::int64_t begin = 0;
+            std::vector<Tensor> gradients;
+            std::vector<RowCopy> back;
+            const float* from = d.data<float>();
             for (const Var& part : kept) {
               const std::int64_t width = part.size(axis) * whole.inner;
-              if (part.recorded()) {
-                Tensor gradient(DType::f32, part.shape());
-                copy_rows(d.data<float>() + begin, whole.length * whole.inner, gradient.data<float>(), width,
-                          whole.outer, width);
-                accumulate(part, gradient);
-              }
-              begin += width;
+              gradients.push_back(part.recorded() ? Tensor(DType::f32, part.shape()) : Tensor());
+              if (part.recorded())
+                back.push_back({from, whole.length * whole.inner, gradients.back().data<float>(), width,
+                                whole.outer, width});
+              from += width;
             }
+            copy_rows(back);
+            for (std::size_t i = 0; i < kept.size(); ++i) accumulate(kept[i], std::move(gradients[i]));
           })};
 }
 
@@ -100,17 +125,39 @@ Var slice(const Var& x, int axis, std::int64_t begin, std::int64_t length) {
                           "[" + std::to_string(begin) + ", " + std::to_string(begin + length) + ")");
   }
   Tensor out(DType::f32, with_size(x.shape(), axis, length));
-  copy_rows(x.value().data<float>() + begin * s.inner, s.length * s.inner, out.data<float>(),
-            length * s.inner, s.outer, length * s.inner);
+  const std::int64_t stride = s.length * s.inner, width = length * s.inner;
+  const RowCopy copy{
+      x.value().data<float>() + begin * s.inner, stride, out.data<float>(), width, s.outer, width};
+  copy_rows({&copy, 1});
   return result_of(tape_of({&x}), out, [=](const Tensor& d) {
     float* to = gradient_of(x).data<float>() + begin * s.inner;
-    const std::int64_t width = length * s.inner;
-    for (std::int64_t r = 0; r < s.outer; ++r) {
-      const float* from = d.data<float>() + r * width;
-      for (std::int64_t i = 0; i < width; ++i) to[r * s.length * s.inner + i] += from[i];
-    }
+    for_pieces_of_rows(s.outer, width, [&](std::int64_t row, std::int64_t first, std::int64_t last) {
+      add_row(d.data<float>() + row * width + first, last - first, to + row * stride + first);
+    });
   });
 }
+
+namespace {
+
+// to[index[i]] += rows[i] for the `count` rows of each of `batch` entries, whose indices lead to rows of that
+// entry alone. A unit has some columns of some entries, so that a row adds up in the order of the index.
+void add_gathered(const float* rows, std::span<const std::int64_t> index, std::int64_t count,
+                  std::int64_t dim, float* to) {
+  constexpr std::int64_t columns = 256;
+  const std::int64_t batch = std::ssize(index) / count,
+                     entries = std::max<std::int64_t>(elements_of_piece / (count * columns), 1),
+                     across = (dim + columns - 1) / columns;
+  Executor& executor = std::ssize(index) * dim <= elements_of_piece ? serial_executor() : default_executor();
+  executor.parallel_for((batch + entries - 1) / entries * across, [&](std::int64_t unit, int) {
+    const std::int64_t begin = unit % across * columns, width = std::min(columns, dim - begin),
+                       first = unit / across * entries * count,
+                       last = std::min(std::ssize(index), first + entries * count);
+    for (std::int64_t i = first; i < last; ++i)
+      add_row(rows + i * dim + begin, width, to + index[static_cast<std::size_t>(i)] * dim + begin);
+  });
+}
+
+}  // namespace
 
 Var gather_rows(const Var& x, std::span<const std::int64_t> index) {
   if (x.shape().rank() != 3) throw InvalidArgument("gather_rows", "x", "[B, T, D]", to_string(x.shape()));
@@ -138,13 +185,12 @@ Var gather_rows(const Var& x, std::span<const std::int64_t> index, std::int64_t 
     rows[i] += i / count * length;
   }
   Tensor out(DType::f32, {x.size(0), count, dim});
-  for (std::int64_t i = 0; i < gathered; ++i)
-    std::copy_n(x.value().data<float>() + rows[i] * dim, dim, out.data<float>() + i * dim);
+  for_pieces_of_rows(gathered, dim, [&](std::int64_t i, std::int64_t begin, std::int64_t end) {
+    const float* row = x.value().data<float>() + rows[static_cast<std::size_t>(i)] * dim;
+    std::copy(row + begin, row + end, out.data<float>() + i * dim + begin);
+  });
   return result_of(tape_of({&x}), out, [=](const Tensor& d) {
-    float* to = gradient_of(x).data<float>();
-    for (std::int64_t i = 0; i < gathered; ++i) {
-      for (std::int64_t j = 0; j < dim; ++j) to[rows[i] * dim + j] += d.data<float>()[i * dim + j];
-    }
+    add_gathered(d.data<float>(), rows, count, dim, gradient_of(x).data<float>());
   });
 }
 
@@ -159,23 +205,28 @@ Var blend_rows(std::span<const float> mask, const Var& a, const Var& b) {
   const std::int64_t rows = a.size(0), width = rows > 0 ? a.value().count() / rows : 0;
   const std::vector<float> kept(mask.begin(), mask.end());
   const auto choose = [=](const float* first, const float* second, float* out) {
-    for (std::int64_t r = 0; r < rows; ++r) {
-      const float* from = kept[r] != 0.0f ? first : second;
+    for_pieces_of_rows(rows, width, [&](std::int64_t r, std::int64_t begin, std::int64_t end) {
+      const float* from = kept[static_cast<std::size_t>(r)] != 0.0f ? first : second;
       if (from) {
-        std::copy_n(from + r * width, width, out + r * width);
+        std::copy(from + r * width + begin, from + r * width + end, out + r * width + begin);
       } else {
-        std::fill_n(out + r * width, width, 0.0f);
+        std::fill(out + r * width + begin, out + r * width + end, 0.0f);
       }
-    }
+    });
   };
   Tensor out(DType::f32, a.shape());
   choose(a.value().data<float>(), b.value().data<float>(), out.data<float>());
   return result_of(tape_of({&a, &b}), out, [=](const Tensor& d) {
-    Tensor da(DType::f32, a.shape()), db(DType::f32, a.shape());
-    choose(d.data<float>(), nullptr, da.data<float>());
-    choose(nullptr, d.data<float>(), db.data<float>());
-    accumulate(a, da);
-    accumulate(b, db);
+    if (a.recorded()) {
+      Tensor da(DType::f32, a.shape());
+      choose(d.data<float>(), nullptr, da.data<float>());
+      accumulate(a, da);
+    }
+    if (b.recorded()) {
+      Tensor db(DType::f32, b.shape());
+      choose(nullptr, d.data<float>(), db.data<float>());
+      accumulate(b, db);
+    }
   });
 }
 

@@ -100,8 +100,14 @@ void accumulate_copy(const Var& var, const Tensor& contribution) {
 Tensor& gradient_of(const Var& var) {
   if (!var.recorded())
     throw InvalidArgument("gradient_of", "var", "a recorded value", "one that was not recorded");
-  if (!var.node()->gradient) var.node()->gradient = Tensor::zeros(DType::f32, var.shape());
-  return var.node()->gradient;
+  Tensor& gradient = var.node()->gradient;
+  if (!gradient) {
+    gradient = Tensor(DType::f32, var.shape());
+    for_pieces(gradient.count(), [&](std::int64_t begin, std::int64_t end) {
+      std::fill(gradient.data<float>() + begin, gradient.data<float>() + end, 0.0f);
+    });
+  }
+  return gradient;
 }
 
 }  // namespace fovea::autograd

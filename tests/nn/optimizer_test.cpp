@@ -52,6 +52,32 @@ TEST(AdamState, FollowsThePaperForManyElements) {
   }
 }
 
+// The update of one number after the other, of which each operation is rounded: no vectors, and no fused
+// multiply-adds (volatile).
+TEST(AdamState, HasTheBitsOfOneNumberAfterTheOther) {
+  ParameterSet set(1);
+  Parameter& p = set.normal("p", {33001}, 1.0f);
+  Adam adam(set, {.beta1 = 0.9, .beta2 = 0.98, .epsilon = 1e-9});
+  const auto count = static_cast<std::size_t>(p.value.count());
+  std::vector<float> value(p.value.data<float>(), p.value.data<float>() + count), m(count), v(count);
+  for (int t = 1; t <= 3; ++t) {
+    set_gradient(p, static_cast<std::uint64_t>(t));
+    const auto rate = static_cast<float>(0.01 / (1.0 - std::pow(0.9, t))),
+               correction = static_cast<float>(1.0 / (1.0 - std::pow(0.98, t)));
+    for (std::size_t i = 0; i < count; ++i) {
+      const volatile float g = p.gradient.data<float>()[i] * 0.3f;
+      const volatile float old_m = 0.9f * m[i], new_m = (1.0f - 0.9f) * g;
+      const volatile float old_v = 0.98f * v[i], half_v = (1.0f - 0.98f) * g, new_v = half_v * g;
+      m[i] = old_m + new_m;
+      v[i] = old_v + new_v;
+      const volatile float root = std::sqrt(v[i] * correction) + 1e-9f, step = rate * m[i] / root;
+      value[i] -= step;
+    }
+    adam.step(0.01, 0.3f);
+    for (std::size_t i = 0; i < count; ++i) ASSERT_EQ(p.value.data<float>()[i], value[i]) << t << ", " << i;
+  }
+}
+
 TEST(AdamState, ScalesGradientsBeforeItClips) {
   // With beta1 = 0 the first moment is the gradient that was used.
   ParameterSet set(1);
