@@ -4,8 +4,10 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <utility>
 #include <vector>
 
+#include "fovea/core/executor.h"
 #include "fovea/core/philox.h"
 #include "fovea/models/language_model.h"
 
@@ -77,6 +79,35 @@ TEST(Sampling, ManyTokensAreInTheOrderOfASort) {
   for (std::size_t i = 0; i + 1 < nucleus.size(); ++i) sum += all[i].probability;
   EXPECT_LT(sum, 0.5);
   EXPECT_GE(sum + all[nucleus.size() - 1].probability, 0.5 - 1e-12);
+}
+
+// Without cuts the vocabulary is not ranked, and pieces of it are weighed by several threads.
+TEST(Sampling, ADrawWithoutCutsIsTheTokenOfTheRunningSum) {
+  constexpr std::size_t count = 70000;  // three pieces
+  PhiloxStream random(12);
+  for (const double spread : {0.0, 0.1, 3.0, 60.0}) {
+    std::vector<float> p;
+    for (std::size_t i = 0; i < count; ++i)
+      p.push_back(i % 50 == 7 ? never : static_cast<float>(spread * std::log(random.next_uniform() + 1e-3f)));
+    const SampleOptions options{.temperature = 1.5};
+    const auto ranked = choices(p, options);
+    double sum = 0.0;
+    std::vector<std::pair<double, std::int32_t>> middles;
+    for (std::size_t rank = 0; rank < ranked.size(); ++rank) {
+      // A share of 1e-12 is above the rounding of sums of 70,000 terms.
+      if ((rank < 100 || rank % 97 == 0) && ranked[rank].probability > 1e-12)
+        middles.emplace_back(sum + 0.5 * ranked[rank].probability, ranked[rank].id);
+      sum += ranked[rank].probability;
+    }
+    ASSERT_GT(middles.size(), 90u);
+    for (const int threads : {1, 2, 5}) {
+      const auto pool = make_thread_pool(threads);
+      set_default_executor(pool.get());
+      for (std::size_t n = 0; n < middles.size(); n += 1 + middles.size() / 50)
+        EXPECT_EQ(sample(p, options, middles[n].first), middles[n].second) << spread << ", " << n;
+      set_default_executor(nullptr);
+    }
+  }
 }
 
 TEST(Sampling, TopKKeepsExactlyKTheSmallerIdAmongEquals) {
