@@ -9,6 +9,7 @@
 #include "fovea/models/model_folder.h"
 #include "models/configs.h"
 #include "train/loop.h"
+#include "train/validation_batches.h"
 
 namespace fovea::train {
 namespace {
@@ -143,24 +144,21 @@ Result train(models::LanguageModel& model, const LanguageData& data, const Langu
 autograd::CrossEntropyStats evaluate(models::LanguageModel& model, std::span<const std::int32_t> ids,
                                      std::int64_t window, std::int64_t batch,
                                      const std::function<void()>& between) {
-  autograd::CrossEntropyStats total;
-  std::vector<std::vector<std::int32_t>> windows;
-  const auto count = [&] {
-    if (windows.empty()) return;
-    if (between) between();
-    nn::Context context;
-    autograd::CrossEntropyStats stats;
-    model.loss(context, models::pad(windows), {}, &stats);
-    total += stats;
-    windows.clear();
-  };
-  for (std::size_t begin = 0; begin + 1 < ids.size(); begin += static_cast<std::size_t>(window)) {
-    const auto part = ids.subspan(begin, std::min(static_cast<std::size_t>(window) + 1, ids.size() - begin));
-    windows.emplace_back(part.begin(), part.end());
-    if (std::ssize(windows) == batch) count();
+  for (const auto& [name, value] : {std::pair{"window", window}, std::pair{"batch", batch}}) {
+    if (value < 1) throw InvalidArgument("evaluate", name, "at least 1", std::to_string(value));
   }
-  count();
-  return total;
+  const std::int64_t predicted = std::max<std::int64_t>(std::ssize(ids) - 1, 0),
+                     windows = (predicted + window - 1) / window;
+  return sum_over_batches((windows + batch - 1) / batch, between,
+                          [&](std::int64_t n, autograd::CrossEntropyStats* stats) {
+                            std::vector<std::vector<std::int32_t>> texts;
+                            for (std::int64_t w = n * batch; w < std::min(windows, (n + 1) * batch); ++w) {
+                              const auto begin = ids.begin() + w * window;
+                              texts.emplace_back(begin, begin + std::min(window + 1, ids.end() - begin));
+                            }
+                            nn::Context context;
+                            model.loss(context, models::pad(texts), {}, stats);
+                          });
 }
 
 }  // namespace fovea::train

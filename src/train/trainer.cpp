@@ -6,10 +6,12 @@
 #include <filesystem>
 #include <numeric>
 
+#include "fovea/models/batches.h"
 #include "fovea/models/decoding.h"
 #include "fovea/models/model_folder.h"
 #include "train/early_stopping.h"
 #include "train/loop.h"
+#include "train/validation_batches.h"
 
 namespace fovea::train {
 namespace {
@@ -35,6 +37,18 @@ const Data& checked(const Data& data) {
   if (data.valid.empty()) throw InvalidArgument("train", "data.valid", "at least one pair", "none");
   return data;
 }
+
+// Weights in the order in which decoding reads them, while a validation translates.
+class PackedWeights {
+ public:
+  explicit PackedWeights(nn::ParameterSet& parameters) : parameters_(parameters) { parameters.pack(); }
+  ~PackedWeights() { parameters_.unpack(); }
+  PackedWeights(const PackedWeights&) = delete;
+  PackedWeights& operator=(const PackedWeights&) = delete;
+
+ private:
+  nn::ParameterSet& parameters_;
+};
 
 class Trainer final : public Loop {
  public:
@@ -92,6 +106,7 @@ class Trainer final : public Loop {
     Validation v = validation_of(stats, state());
     std::vector<std::vector<std::int32_t>> sources;
     for (const Example& example : data_.valid) sources.push_back(example.source);
+    const PackedWeights packed(model_.parameters());
     const auto hypotheses = translate_all(model_, sources, *data_.tokenizer, 1, 1.0, stop);
     v.bleu = text::bleu(hypotheses, data_.valid_references, data_.bleu).score;
     return v;
@@ -168,40 +183,33 @@ Result train(models::SequenceToSequence& model, const Data& data, const TrainOpt
 
 autograd::CrossEntropyStats evaluate(models::SequenceToSequence& model, const std::vector<Example>& examples,
                                      std::int64_t batch_words, const std::function<void()>& between) {
-  autograd::CrossEntropyStats total;
-  for (const auto& indices : make_batches(examples, batch_words, 0, 0)) {
-    if (between) between();
-    nn::Context context;
-    autograd::CrossEntropyStats stats;
-    model.loss(context, gather_batch(examples, indices), {}, &stats);
-    total += stats;
-  }
-  return total;
+  const auto batches = make_batches(examples, batch_words, 0, 0);
+  return sum_over_batches(
+      std::ssize(batches), between, [&](std::int64_t n, autograd::CrossEntropyStats* stats) {
+        nn::Context context;
+        model.loss(context, gather_batch(examples, batches[static_cast<std::size_t>(n)]), {}, stats);
+      });
 }
 
 std::vector<std::string> translate_all(models::SequenceToSequence& model,
                                        const std::vector<std::vector<std::int32_t>>& sources,
                                        const text::Tokenizer& tokenizer, int beam_size, double normalize,
                                        const std::function<void()>& between) {
-  std::vector<std::size_t> order;
-  for (std::size_t i = 0; i < sources.size(); ++i) {
-    if (!sources[i].empty()) order.push_back(i);
-  }
-  std::stable_sort(order.begin(), order.end(),
-                   [&](std::size_t a, std::size_t b) { return sources[a].size() < sources[b].size(); });
   std::vector<std::string> result(sources.size());
-  constexpr std::size_t rows = 64;
-  for (std::size_t begin = 0; begin < order.size(); begin += rows) {
-    if (between) between();
+  std::vector<std::int64_t> lengths;
+  for (const auto& source : sources) lengths.push_back(std::ssize(source));
+  const BetweenBatches stop(between);
+  stop();
+  models::for_batches(lengths, 64, [&](std::span<const std::size_t> texts) {
+    stop();
     std::vector<std::vector<std::int32_t>> batch;
-    const std::size_t end = std::min(order.size(), begin + rows);
-    for (std::size_t i = begin; i < end; ++i) batch.push_back(sources[order[i]]);
+    for (const std::size_t i : texts) batch.push_back(sources[i]);
     const auto decoded =
         models::decode(model, batch, {.beam_size = beam_size, .normalize = normalize, .alignments = false});
-    for (std::size_t i = begin; i < end; ++i) {
-      if (!decoded[i - begin].empty()) result[order[i]] = tokenizer.decode(decoded[i - begin][0].ids);
+    for (std::size_t n = 0; n < texts.size(); ++n) {
+      if (!decoded[n].empty()) result[texts[n]] = tokenizer.decode(decoded[n][0].ids);
     }
-  }
+  });
   return result;
 }
 

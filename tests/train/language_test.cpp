@@ -7,6 +7,7 @@
 #include <cmath>
 #include <filesystem>
 
+#include "fovea/core/executor.h"
 #include "fovea/models/model_folder.h"
 
 namespace fovea::train {
@@ -71,6 +72,41 @@ INSTANTIATE_TEST_SUITE_P(Mixers, LanguageTraining,
 
 bool never() {
   return false;
+}
+
+// The windows of the text, in batches one after the other.
+TEST(LanguageValidation, HasTheSumsOfItsWindows) {
+  models::LanguageModel model = tiny("attention");
+  constexpr std::int64_t window = 10, batch = 3;
+  for (const std::size_t length : {0, 1, 2, 11, 12, 95}) {
+    const std::vector<std::int32_t> ids = text(95);
+    const std::span<const std::int32_t> part = std::span(ids).first(length);
+    autograd::CrossEntropyStats expected;
+    std::vector<std::vector<std::int32_t>> windows;
+    const auto count = [&] {
+      nn::Context context;
+      autograd::CrossEntropyStats stats;
+      if (!windows.empty()) model.loss(context, models::pad(windows), {}, &stats);
+      expected += stats;
+      windows.clear();
+    };
+    for (std::size_t begin = 0; begin + 1 < length; begin += window) {
+      const auto of = part.subspan(begin, std::min<std::size_t>(window + 1, length - begin));
+      windows.emplace_back(of.begin(), of.end());
+      if (std::ssize(windows) == batch) count();
+    }
+    count();
+    for (const int threads : {1, 2, 5}) {
+      const auto pool = make_thread_pool(threads);
+      set_default_executor(pool.get());
+      const autograd::CrossEntropyStats stats = evaluate(model, part, window, batch);
+      EXPECT_EQ(stats.log_likelihood, expected.log_likelihood) << length << ", " << threads;
+      EXPECT_EQ(stats.tokens, expected.tokens) << length << ", " << threads;
+      set_default_executor(nullptr);
+    }
+  }
+  EXPECT_THROW(evaluate(model, text(20), 0, batch), InvalidArgument);
+  EXPECT_THROW(evaluate(model, text(20), window, 0), InvalidArgument);
 }
 
 void expect_same_weights(const models::LanguageModel& a, const models::LanguageModel& b) {

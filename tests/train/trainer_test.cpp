@@ -4,7 +4,9 @@
 
 #include <cmath>
 #include <limits>
+#include <thread>
 
+#include "fovea/core/executor.h"
 #include "fovea/models/model_folder.h"
 #include "train/checkpoint.h"
 #include "train/tiny.h"
@@ -131,6 +133,86 @@ TEST(TranslateAll, AnswersInTheOrderOfTheSources) {
   for (std::size_t i = 0; i < sources.size(); ++i)
     EXPECT_EQ(translate_all(*model, {sources[i]}, *tiny.data.tokenizer, 1, 1.0)[0], together[i]) << i;
   EXPECT_EQ(translate_all(*model, {{}}, *tiny.data.tokenizer, 1, 1.0)[0], "");
+}
+
+// The sums of the batches in their order, one after the other.
+autograd::CrossEntropyStats evaluated_one_by_one(models::SequenceToSequence& model,
+                                                 const std::vector<Example>& examples) {
+  autograd::CrossEntropyStats total;
+  for (const auto& indices : make_batches(examples, 64, 0, 0)) {
+    nn::Context context;
+    autograd::CrossEntropyStats stats;
+    model.loss(context, gather_batch(examples, indices), {}, &stats);
+    total += stats;
+  }
+  return total;
+}
+
+TEST(Validation, HasTheSameBitsForAnyNumberOfThreads) {
+  Tiny tiny;
+  const auto model = tiny.model();
+  model->parameters().pack();
+  std::vector<std::vector<std::int32_t>> sources;
+  for (const Example& example : tiny.data.train) sources.push_back(example.source);
+  const autograd::CrossEntropyStats expected = evaluated_one_by_one(*model, tiny.data.train);
+  std::vector<std::string> translations;
+  for (const int threads : {1, 2, 5}) {
+    const auto pool = make_thread_pool(threads);
+    set_default_executor(pool.get());
+    const autograd::CrossEntropyStats stats = evaluate(*model, tiny.data.train, 64);
+    EXPECT_EQ(stats.log_likelihood, expected.log_likelihood) << threads;
+    EXPECT_EQ(stats.loss, expected.loss) << threads;
+    EXPECT_EQ(stats.tokens, expected.tokens) << threads;
+    const auto now = translate_all(*model, sources, *tiny.data.tokenizer, 2, 1.0);
+    if (translations.empty()) translations = now;
+    EXPECT_EQ(now, translations) << threads;
+    set_default_executor(nullptr);
+  }
+}
+
+// A caller's function may belong to its thread, such as one of an interpreter.
+TEST(Validation, CallsBetweenBatchesInTheCallersThreadAlone) {
+  Tiny tiny;
+  const auto model = tiny.model();
+  const auto pool = make_thread_pool(5);
+  set_default_executor(pool.get());
+  const std::thread::id caller = std::this_thread::get_id();
+  int calls = 0;
+  bool elsewhere = false;
+  const auto between = [&] {
+    ++calls;
+    elsewhere = elsewhere || std::this_thread::get_id() != caller;
+  };
+  std::vector<std::vector<std::int32_t>> sources;
+  for (const Example& example : tiny.data.train) sources.push_back(example.source);
+  evaluate(*model, tiny.data.train, 16, between);
+  EXPECT_GT(calls, 0);
+  translate_all(*model, sources, *tiny.data.tokenizer, 1, 1.0, between);
+  EXPECT_FALSE(elsewhere);
+  struct Stop {};
+  const auto stop = [&] {
+    if (std::this_thread::get_id() == caller) throw Stop{};
+  };
+  EXPECT_THROW(evaluate(*model, tiny.data.train, 16, stop), Stop);
+  set_default_executor(nullptr);
+}
+
+TEST(Validation, LeavesNoPackedWeights) {
+  Tiny tiny;
+  struct Packed : Listener {
+    explicit Packed(const nn::ParameterSet& set) : set(set) {}
+    void on_validation(const Validation&) override {
+      for (const nn::Parameter& parameter : set.all()) EXPECT_FALSE(parameter.packed) << parameter.name;
+      ++validations;
+    }
+    const nn::ParameterSet& set;
+    int validations = 0;
+  };
+  const auto model = tiny.model();
+  Packed packed(model->parameters());
+  train(*model, tiny.data, tiny.options("packed"), Start::fresh, packed, never);
+  EXPECT_EQ(packed.validations, 3);
+  for (const nn::Parameter& parameter : model->parameters().all()) EXPECT_FALSE(parameter.packed);
 }
 
 }  // namespace

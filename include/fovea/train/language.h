@@ -44,7 +44,8 @@ struct LanguageOptions {
 Result train(models::LanguageModel& model, const LanguageData& data, const LanguageOptions& options,
              Start start, Listener& listener, const std::function<bool()>& should_stop);
 
-/// The cross-entropy of `ids`, each token given those before it in its window.
+/// The cross-entropy of `ids`, each token given those before it in its window. Batches of `batch` windows run
+/// side by side; `between` as for translators. Throws InvalidArgument for a window or batch below 1.
 autograd::CrossEntropyStats evaluate(models::LanguageModel& model, std::span<const std::int32_t> ids,
                                      std::int64_t window, std::int64_t batch,
                                      const std::function<void()>& between = {});

@@ -108,11 +108,12 @@ enum class Start : std::uint8_t { fresh, resume };
 Result train(models::SequenceToSequence& model, const Data& data, const TrainOptions& options, Start start,
              Listener& listener, const std::function<bool()>& should_stop);
 
-/// Cross-entropy (nats per token) over examples, without smoothing. `between` is called before every batch
-/// and may throw.
+/// Cross-entropy (nats per token) over examples, without smoothing. Batches run side by side, with the same
+/// bits for any number of threads. `between` is called at the beginning and before the batches that the
+/// calling thread takes, in that thread, and may throw.
 autograd::CrossEntropyStats evaluate(models::SequenceToSequence& model, const std::vector<Example>& examples,
                                      std::int64_t batch_words, const std::function<void()>& between = {});
-/// Greedy (or beam) translations in the order of `sources`, batched by length.
+/// Greedy (or beam) translations in the order of `sources`, batched by length; `between` as above.
 std::vector<std::string> translate_all(models::SequenceToSequence& model,
                                        const std::vector<std::vector<std::int32_t>>& sources,
                                        const text::Tokenizer& tokenizer, int beam_size, double normalize,
