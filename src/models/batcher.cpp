@@ -278,11 +278,10 @@ void Batcher::Impl::tell(const Reading& reading) {
 
 // Readings of a small model are shared out among the threads, since its products are too short to be split:
 // 16 texts of the model of 0.46 million parameters gain 1.76 by a second thread, and gained 1.42 by products
-// that were split. All weights are then read by every thread, which only caches make cheap. So larger models
-// are split: 4, 16 and 32 texts of that of 56 million parameters (fovea bench generate --models small),
-// shared out, reached 0.5 to 0.6, 0.7 and 0.9 of the speed on a Zen 5 with 32 MB of cache, in bf16 and int8
-// 0.5 to 0.8. One of 20 million reached 0.5 to 0.8, and of 7 million 0.8 to 1.2. A text has the same bits in
-// any share.
+// that were split. All weights are then read by every thread, which only caches make cheap. So products of
+// larger models are split: shared out on two threads of a Zen 5 with 32 MB of cache, 4, 16 and 32 texts of
+// the model of 66 million parameters reached 0.5 to 0.6, 0.7 and 0.9 of that speed, in bf16 and int8 0.5 to
+// 0.8 (fovea bench generate --models small). A text has the same bits in any share.
 std::vector<Batcher::Impl::Share> Batcher::Impl::share_out(std::span<Reading> readings) {
   constexpr std::int64_t most_parameters = 4'000'000, least_rows = 2;
   std::int64_t all = 0, count = 1, rows = 0;
