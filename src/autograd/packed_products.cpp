@@ -152,8 +152,7 @@ const ProfileLabel& label_of(WeightType type) {
 
 // The rows of a block: whole tiles, and as many numbers as stay in the second-level cache while the panels
 // pass by, each read once for all of them. In f32 they fill half of that cache, and other types have the same
-// rows. With 128 KiB in place of 512, 160 rows of 512 numbers took 1.08 of the
-// time on a Zen 5. AMX takes
+// rows. With 128 KiB in place of 512, 160 rows of 512 numbers took 1.08 of the time on a Zen 5. AMX takes
 // pairs of bf16 in 512 KiB, of the 2 MiB that processors with AMX have.
 struct BlockRows {
   std::int64_t tile, least, numbers;
