@@ -31,6 +31,18 @@ class OneThread {
   int before_;
 };
 
+// By dnnl_sgemm. c is filled with the bias just before its product, which then finds it in the cache.
+void sgemm_block(const ProductBlock& p) {
+  const OneThread on_this_thread;
+  for (std::int64_t r = 0; p.bias && r < p.m; ++r) std::copy_n(p.bias, p.n, p.c + r * p.leading);
+  const float beta = p.bias || p.add ? 1.0f : 0.0f;
+  const dnnl_status_t status =
+      dnnl_sgemm(static_cast<char>(p.a.transpose), static_cast<char>(p.b.transpose), p.m, p.n, p.k, 1.0f,
+                 p.a.data, p.a.leading, p.b.data, p.b.leading, beta, p.c, p.leading);
+  if (status != dnnl_success)
+    throw Error("gemm: oneDNN refused a product, status " + std::to_string(static_cast<int>(status)));
+}
+
 void cut(const ProductBlock& p, GemmBlock block, Operands operands, Executor* executor) {
   if (p.m == 0 || p.n == 0) return;
   static constexpr ProfileLabel of_f32{"product", ProfilePart::products},
@@ -79,14 +91,9 @@ void gemm_in_blocks(GemmBlock block, std::int64_t m, std::int64_t n, std::int64_
 }
 
 void f32_block(const ProductBlock& p) {
-  const OneThread on_this_thread;
-  for (std::int64_t r = 0; p.bias && r < p.m; ++r) std::copy_n(p.bias, p.n, p.c + r * p.leading);
-  const float beta = p.bias || p.add ? 1.0f : 0.0f;
-  const dnnl_status_t status =
-      dnnl_sgemm(static_cast<char>(p.a.transpose), static_cast<char>(p.b.transpose), p.m, p.n, p.k, 1.0f,
-                 p.a.data, p.a.leading, p.b.data, p.b.leading, beta, p.c, p.leading);
-  if (status != dnnl_success)
-    throw Error("gemm: oneDNN refused a product, status " + std::to_string(static_cast<int>(status)));
+  const bool along = p.a.transpose == Transpose::no && p.b.transpose == Transpose::yes;
+  if (p.m == 1 || p.n == 1 || (along && p.m < 16)) return sgemm_block(p);
+  f32_block_tiled(p);
 }
 
 void gemm(std::int64_t m, std::int64_t n, std::int64_t k, Matrix a, Matrix b, float beta, float* c,

@@ -1,6 +1,5 @@
-// Matrix products. Those of f32 run on oneDNN's dnnl_sgemm, not on its matmul primitive: dnnl_sgemm needs no
-// primitive cache, and is as fast for the shapes of small models (k 128..512). Those of bf16 are our own
-// (bf16_products.h).
+// Matrix products. Those of f32 (f32_products.cpp) and of bf16 (bf16_products.h) are our own, but for
+// products of few rows in f32, which run on oneDNN's dnnl_sgemm: it needs no primitive cache.
 #pragma once
 
 #include <cstdint>
@@ -36,9 +35,13 @@ struct ProductBlock {
   float* c = nullptr;
   std::int64_t leading = 0;
 };
-/// One block by dnnl_sgemm on the calling thread. c is filled with the bias just before its product, which
-/// then finds it in the cache.
+/// One block on the calling thread: by f32_block_tiled, or by dnnl_sgemm if it has few rows or one column.
+/// oneDNN then adds across the lanes of vectors and copies nothing.
 void f32_block(const ProductBlock& block);
+/// An element is the bias, or what c holds, to which the sum of each slice of k is added. A slice has 384
+/// numbers; what is left, if it is less than two slices, is halved. Within a slice an element is one chain of
+/// fused multiply-adds.
+void f32_block_tiled(const ProductBlock& block);
 
 /// c[m, n] = a·b + beta·c, where a is [m, k] and b is [k, n] after their transposes, of f32 numbers that are
 /// rounded to `operands` first; beta is 0 or 1. The result is cut into blocks by the three sizes alone, and

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "autograd/bf16_products.h"
+#include "core/cpu.h"
 #include "fovea/core/dtype.h"
 #include "fovea/core/executor.h"
 #include "fovea/core/tensor.h"
@@ -37,6 +38,77 @@ Tensor room_for(std::int64_t rows, std::int64_t columns, std::uint64_t seed) {
 }
 float at(const Matrix& x, std::int64_t row, std::int64_t column) {
   return x.transpose == Transpose::no ? x.data[row * x.leading + column] : x.data[column * x.leading + row];
+}
+
+#if defined(__aarch64__)
+constexpr bool on_arm = true;
+#else
+constexpr bool on_arm = false;
+#endif
+
+// Where each slice of k ends, as gemm.h says.
+std::vector<std::int64_t> ends_of_slices(std::int64_t k) {
+  std::vector<std::int64_t> ends;
+  for (std::int64_t begin = 0; begin < k;) {
+    const std::int64_t left = k - begin;
+    begin += left >= 768 ? 384 : left > 384 ? (left + 1) / 2 : left;
+    ends.push_back(begin);
+  }
+  return ends;
+}
+
+TEST(Gemm, OfTilesAddsTheSumsOfSlices) {
+  if (!cpu_has_avx2() && !on_arm) GTEST_SKIP() << "without fused multiply-adds the bits are others";
+  constexpr Sizes cases[] = {{37, 70, 384}, {23, 33, 385}, {12, 32, 767},
+                             {25, 31, 768}, {1, 1, 1000},  {3, 129, 1}};
+  for (const Sizes& s : cases) {
+    for (const Transpose ta : {Transpose::no, Transpose::yes}) {
+      for (const Transpose tb : {Transpose::no, Transpose::yes}) {
+        const Tensor x = room_for(s.m, s.k, 1), y = room_for(s.k, s.n, 2), bias = Tensor::normal({s.n}, 3),
+                     c = Tensor::zeros(DType::f32, {s.m, s.n});
+        const Matrix a = operand(x, s.m, s.k, ta), b = operand(y, s.k, s.n, tb);
+        f32_block_tiled({.m = s.m,
+                         .n = s.n,
+                         .k = s.k,
+                         .a = a,
+                         .b = b,
+                         .bias = bias.data<float>(),
+                         .c = c.data<float>(),
+                         .leading = s.n});
+        for (std::int64_t i = 0; i < s.m * s.n; ++i) {
+          float expected = bias.data<float>()[i % s.n];
+          std::int64_t k = 0;
+          for (const std::int64_t end : ends_of_slices(s.k)) {
+            float sum = 0.0f;
+            for (; k < end; ++k) sum = std::fma(at(a, i / s.n, k), at(b, k, i % s.n), sum);
+            expected += sum;
+          }
+          ASSERT_EQ(c.data<float>()[i], expected) << s.m << " x " << s.n << " x " << s.k << " at " << i;
+        }
+      }
+    }
+  }
+}
+
+// Rows a whole number of pages apart are copied.
+TEST(Gemm, OfTilesReadsRowsWholePagesApart) {
+  const std::int64_t m = 29, n = 40, k = 500, leading = 1024;
+  const Tensor x = Tensor::normal({m * leading}, 1), y = Tensor::normal({k, n}, 2),
+               c = Tensor::zeros(DType::f32, {m, n}), together = Tensor::zeros(DType::f32, {m, k}),
+               expected = Tensor::zeros(DType::f32, {m, n});
+  for (std::int64_t r = 0; r < m; ++r)
+    std::copy_n(x.data<float>() + r * leading, k, together.data<float>() + r * k);
+  const Matrix b{y.data<float>(), n};
+  f32_block_tiled(
+      {.m = m, .n = n, .k = k, .a = {x.data<float>(), leading}, .b = b, .c = c.data<float>(), .leading = n});
+  f32_block_tiled({.m = m,
+                   .n = n,
+                   .k = k,
+                   .a = {together.data<float>(), k},
+                   .b = b,
+                   .c = expected.data<float>(),
+                   .leading = n});
+  EXPECT_EQ(std::memcmp(c.raw(), expected.raw(), c.bytes()), 0);
 }
 
 TEST(Gemm, IsTheProductForEveryTransposeAndBias) {

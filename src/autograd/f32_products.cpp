@@ -1,0 +1,264 @@
+// Blocks of products of f32, in slices of k. b is copied into panels of two vectors of columns, in memory
+// that each thread keeps. a is read where it is.
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "autograd/gemm.h"
+#include "kernels/simd/targets.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "autograd/f32_products.cpp"
+#include "hwy/cache_control.h"
+#include "hwy/foreach_target.h"
+#include "hwy/highway.h"
+#include "kernels/simd/best.h"
+#include "kernels/simd/memory-inl.h"
+#include "kernels/simd/transpose-inl.h"
+
+#ifndef FOVEA_AUTOGRAD_F32_PRODUCTS_SIZES
+#define FOVEA_AUTOGRAD_F32_PRODUCTS_SIZES
+namespace fovea::autograd {
+namespace {
+constexpr std::int64_t slice_of_f32 = 384;
+// Multiples of the rows of a tile and of the columns of a panel of every instruction set.
+constexpr std::int64_t tile_rows_of_any = 12, panel_of_any = 32;
+}  // namespace
+}  // namespace fovea::autograd
+#endif
+
+HWY_BEFORE_NAMESPACE();
+namespace fovea::autograd {
+namespace HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+namespace simd = kernels::HWY_NAMESPACE;
+
+// Arrays of vectors become registers only where the loops over them are unrolled.
+#define FOVEA_UNROLL _Pragma("GCC unroll 16")
+
+// Two vectors of columns times as many rows as leave registers for the two vectors and one of a.
+#if HWY_TARGET <= HWY_AVX3 || HWY_ARCH_ARM_A64
+constexpr int kTileRows = 12;
+#else
+constexpr int kTileRows = 6;
+#endif
+constexpr int64_t kPanel = 2 * hn::MaxLanes(hn::ScalableTag<float>());  // columns
+// Numbers of k that are multiplied before the next are copied: 12 rows of a are 18 KiB of the first-level
+// cache, 512 columns of b are 768 KiB of the second. An element has the sum of each slice added to it: these
+// are the sums of oneDNN 2.6 with AVX-512, whose trainings thus keep their bits.
+constexpr int64_t kSlice = slice_of_f32;
+static_assert(tile_rows_of_any % kTileRows == 0 && panel_of_any % kPanel == 0);
+// Steps of k that the panel is fetched ahead.
+constexpr int64_t kAhead = 16;
+
+struct SliceTile {
+  const float* a = nullptr;
+  int64_t a_leading = 0;
+  const float* b = nullptr;  // [k, kPanel], and the next panel `next_panel` behind it
+  int64_t next_panel = 0, k = 0;
+  const float* bias = nullptr;
+  bool add = false;
+  float* c = nullptr;
+  int64_t leading = 0, columns = 0;
+};
+
+// Few rows take several panels at once: a chain of sums waits four cycles for each step.
+constexpr int PanelsOf(int rows) {
+  return rows == 1 ? 4 : rows <= 3 ? 2 : 1;
+}
+
+template <int kRows, Transpose kA>
+HWY_NOINLINE void Tile(const SliceTile& t) {
+  const hn::ScalableTag<float> d;
+  constexpr int64_t lanes = hn::MaxLanes(d);
+  constexpr int vectors = 2 * PanelsOf(kRows);
+  const float* b[vectors / 2];
+  hn::Vec<decltype(d)> sums[kRows][vectors];
+  FOVEA_UNROLL for (int g = 0; g < vectors / 2; ++g) {
+    // A panel past the last repeats it, and is not stored.
+    b[g] = t.b + std::min<int64_t>(g, (t.columns - 1) / kPanel) * t.next_panel;
+    FOVEA_UNROLL for (int r = 0; r < kRows; ++r) sums[r][2 * g] = sums[r][2 * g + 1] = hn::Zero(d);
+  }
+  const float* a = t.a;
+  const int64_t row_step = kA == Transpose::no ? t.a_leading : 1,
+                step = kA == Transpose::no ? 1 : t.a_leading;
+  for (int64_t k = 0; k < t.k; ++k, a += step) {
+    hn::Vec<decltype(d)> w[vectors];
+    if constexpr (kA == Transpose::yes) hwy::Prefetch(a + kAhead * step);
+    FOVEA_UNROLL for (int g = 0; g < vectors / 2; ++g) {
+      hwy::Prefetch(b[g] + (k + kAhead) * kPanel);
+      if constexpr (kPanel > 16) hwy::Prefetch(b[g] + (k + kAhead) * kPanel + lanes);
+      w[2 * g] = hn::LoadU(d, b[g] + k * kPanel);
+      w[2 * g + 1] = hn::LoadU(d, b[g] + k * kPanel + lanes);
+    }
+    FOVEA_UNROLL for (int r = 0; r < kRows; ++r) {
+      const auto factor = hn::Set(d, a[r * row_step]);
+      FOVEA_UNROLL for (int v = 0; v < vectors; ++v) sums[r][v] = hn::MulAdd(factor, w[v], sums[r][v]);
+    }
+  }
+  FOVEA_UNROLL for (int r = 0; r < kRows; ++r) {
+    FOVEA_UNROLL for (int v = 0; v < vectors; ++v) {
+      const int64_t at = v * lanes, left = std::min(lanes, t.columns - at);
+      const float* before = t.add ? t.c + r * t.leading : t.bias;
+      if (left == lanes) {
+        const auto sum = before ? hn::Add(hn::LoadU(d, before + at), sums[r][v]) : sums[r][v];
+        hn::StoreU(sum, d, t.c + r * t.leading + at);
+      } else if (left > 0) {
+        HWY_ALIGN float last[lanes];
+        hn::Store(sums[r][v], d, last);
+        for (int64_t i = 0; i < left; ++i)
+          t.c[r * t.leading + at + i] = before ? before[at + i] + last[i] : last[i];
+      }
+    }
+  }
+}
+
+#undef FOVEA_UNROLL
+
+using TileFunction = void (*)(const SliceTile&);
+template <Transpose kA>
+constexpr std::array<TileFunction, 12> kTiles = {Tile<1, kA>,
+                                                 Tile<2, kA>,
+                                                 Tile<3, kA>,
+                                                 Tile<4, kA>,
+                                                 Tile<5, kA>,
+                                                 Tile<6, kA>,
+                                                 Tile<std::min(7, kTileRows), kA>,
+                                                 Tile<std::min(8, kTileRows), kA>,
+                                                 Tile<std::min(9, kTileRows), kA>,
+                                                 Tile<std::min(10, kTileRows), kA>,
+                                                 Tile<std::min(11, kTileRows), kA>,
+                                                 Tile<kTileRows, kA>};
+
+// Asks for the lines of c that a tile reads or writes: a vocabulary's logits are in no near cache.
+void Fetch(const float* c, int64_t leading, int64_t rows) {
+  for (int64_t r = 0; r < rows; ++r) {
+    for (int64_t i = 0; i < kPanel; i += 16) __builtin_prefetch(c + r * leading + i, 1);
+  }
+}
+
+// The tiles of `rows` rows by the columns of `t`, which is the tile of the first. A tile of a stays in the
+// first-level cache while all panels pass by.
+void AllTiles(Transpose a, int64_t rows, const SliceTile& t) {
+  const auto& by_rows = a == Transpose::no ? kTiles<Transpose::no> : kTiles<Transpose::yes>;
+  const int64_t row_step = a == Transpose::no ? t.a_leading : 1;
+  for (int64_t r = 0; r < rows; r += kTileRows) {
+    const int64_t height = std::min<int64_t>(kTileRows, rows - r);
+    const int64_t width = kPanel * PanelsOf(static_cast<int>(height));
+    SliceTile one = t;
+    one.a = t.a + r * row_step;
+    for (int64_t n = 0; n < t.columns; n += width) {
+      one.b = t.b + n / kPanel * t.next_panel;
+      one.bias = t.bias ? t.bias + n : nullptr;
+      one.c = t.c + r * t.leading + n;
+      one.columns = std::min(width, t.columns - n);
+      if (n + width < t.columns) Fetch(one.c + width, t.leading, height);
+      by_rows[static_cast<size_t>(height - 1)](one);
+    }
+  }
+}
+
+// Rows of b that are copied together where panels lie across them. One row after the other would
+// write to as many places as there are panels, and one panel after the other would read a line of each row, a
+// page apart.
+constexpr int64_t kTogether = 16;
+
+// b [k, n] in panels: [panel, kSlice, kPanel]. Columns past the last are 0.
+void CopyAcross(const float* b, int64_t leading, int64_t columns, int64_t k, float* to) {
+  const hn::ScalableTag<float> d;
+  constexpr int64_t lanes = hn::MaxLanes(d);
+  for (int64_t begin = 0; begin < k; begin += kTogether) {
+    const int64_t end = std::min(k, begin + kTogether);
+    for (int64_t n = 0; n < columns; n += lanes) {
+      float* panel = to + n / kPanel * kPanel * kSlice + n % kPanel;
+      const bool whole = n + lanes <= columns;
+      const auto there = hn::FirstN(d, static_cast<size_t>(std::min(lanes, columns - n)));
+      for (int64_t i = begin; i < end; ++i) {
+        const float* from = b + i * leading + n;
+        hn::StoreU(whole ? hn::LoadU(d, from) : hn::MaskedLoad(there, d, from), d, panel + i * kPanel);
+      }
+    }
+  }
+}
+
+void CopyRows(const float* x, int64_t leading, int64_t rows, int64_t k, float* to) {
+  for (int64_t r = 0; r < rows; ++r) simd::Copy(x + r * leading, k, to + r * kSlice);
+}
+
+// The same panels as CopyAcross makes, of x that lies as [columns, k].
+void CopyAlong(const float* x, int64_t leading, int64_t columns, int64_t k, float* to) {
+  for (int64_t n = 0; n < columns; n += kPanel)
+    simd::Transpose(x + n * leading, leading, std::min(kPanel, columns - n), k, kPanel, to + n * kSlice,
+                    kPanel);
+}
+
+// Where the first slice of what is left of k ends.
+int64_t SliceOf(int64_t left) {
+  if (left >= 2 * kSlice) return kSlice;
+  return left > kSlice ? (left + 1) / 2 : left;
+}
+
+void Block(const ProductBlock& p, float* a, float* b) {
+  const bool by_rows = p.a.transpose == Transpose::no, b_across = p.b.transpose == Transpose::no;
+  // Rows whole pages apart take one set of the first-level cache.
+  const bool copies = by_rows && p.a.leading % (1 << 10) == 0;
+  int64_t begin = 0;
+  do {
+    const int64_t k = SliceOf(p.k - begin);
+    const float* from_a = p.a.data + (by_rows ? begin : begin * p.a.leading);
+    const float* from_b = p.b.data + (b_across ? begin * p.b.leading : begin);
+    if (b_across)
+      CopyAcross(from_b, p.b.leading, p.n, k, b);
+    else
+      CopyAlong(from_b, p.b.leading, p.n, k, b);
+    if (copies) CopyRows(from_a, p.a.leading, p.m, k, a);
+    AllTiles(p.a.transpose, p.m,
+             {.a = copies ? a : from_a,
+              .a_leading = copies ? kSlice : p.a.leading,
+              .b = b,
+              .next_panel = kSlice * kPanel,
+              .k = k,
+              .bias = begin == 0 ? p.bias : nullptr,
+              .add = p.add || begin > 0,
+              .c = p.c,
+              .leading = p.leading,
+              .columns = p.n});
+    begin += k;
+  } while (begin < p.k);
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace fovea::autograd
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace fovea::autograd {
+namespace {
+
+// A slice of `width` columns or rows from a line of the cache on: the memory of a thread, which grows and
+// stays.
+float* memory_of_thread(std::vector<float>& of, std::int64_t width) {
+  constexpr std::int64_t line = 64 / sizeof(float);
+  // At once what the largest block of gemm takes, so that no later product of this thread asks for more.
+  constexpr std::int64_t widest = 544;
+  if (std::ssize(of) < width * slice_of_f32 + line)
+    of.resize(static_cast<std::size_t>(std::max(width, widest) * slice_of_f32 + line));
+  const auto address = reinterpret_cast<std::uintptr_t>(of.data());
+  return of.data() + (64 - address % 64) % 64 / sizeof(float);
+}
+
+std::int64_t round_up(std::int64_t n, std::int64_t unit) {
+  return (n + unit - 1) / unit * unit;
+}
+
+}  // namespace
+
+void f32_block_tiled(const ProductBlock& p) {
+  thread_local std::vector<float> a, b;
+  FOVEA_BEST(Block)
+  (p, memory_of_thread(a, round_up(p.m, tile_rows_of_any)), memory_of_thread(b, round_up(p.n, panel_of_any)));
+}
+
+}  // namespace fovea::autograd
+#endif
