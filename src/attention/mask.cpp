@@ -249,8 +249,14 @@ bool NotNode::equals(const NotNode& other) const {
 
 }  // namespace
 
-Mask::Mask(Everything) : node_(std::make_shared<EverythingNode>()) {}
-Mask::Mask(Causal) : node_(std::make_shared<CausalNode>()) {}
+Mask::Mask(Everything) {
+  static const auto node = std::make_shared<const EverythingNode>();
+  node_ = node;
+}
+Mask::Mask(Causal) {
+  static const auto node = std::make_shared<const CausalNode>();
+  node_ = node;
+}
 Mask::Mask(SlidingWindow window) : node_(std::make_shared<WindowNode>(window)) {}
 Mask::Mask(GlobalTokens tokens) : node_(std::make_shared<GlobalNode>(std::move(tokens.positions))) {}
 Mask::Mask(KeyLengths lengths) : node_(std::make_shared<LengthsNode>(std::move(lengths.lengths))) {}

@@ -6,6 +6,7 @@
 #include "autograd/bf16_plan.h"
 #include "autograd/heads.h"
 #include "autograd/record.h"
+#include "core/memory.h"
 #include "fovea/autograd/ops.h"
 #include "fovea/autograd/plan_cache.h"
 #include "fovea/core/profile.h"
@@ -225,7 +226,8 @@ Var attention(const AttentionCall& call, const Var& query, const Var& key, const
   }
   attend(plan, inputs, outputs);
   if (!tape) return widened(output);
-  const auto saved = std::make_shared<Saved>(
+  const auto saved = std::allocate_shared<Saved>(
+      KeptAllocator<Saved>(),
       Saved{std::move(plan), Lists(call), output, log_sum_exp, rounded_query, rounded_key, rounded_value});
   return {widened(output), tape->record([=, call = kept(call, *saved)](const Tensor& d_output) {
             backward(call, *saved, query, key, value, d_output);
@@ -251,8 +253,8 @@ Var attention_weights(const AttentionCall& call, const Var& query, const Var& ke
   attend(plan, inputs, outputs);
   if (call.weights) *call.weights = weights;
   if (!tape) return weights;
-  const auto saved =
-      std::make_shared<Saved>(Saved{std::move(plan), Lists(call), Tensor(), Tensor(), Tensor(), Tensor()});
+  const auto saved = std::allocate_shared<Saved>(
+      KeptAllocator<Saved>(), Saved{std::move(plan), Lists(call), Tensor(), Tensor(), Tensor(), Tensor()});
   return {weights, tape->record([=, call = kept(call, *saved)](const Tensor& d_weights) {
             backward(call, *saved, query, key, {}, d_weights);
           })};

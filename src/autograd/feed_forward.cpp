@@ -115,6 +115,7 @@ std::vector<Var> linears(const Var& x, std::span<const LinearWeights> layers, Pr
   const ProfileSpan span(label);
   std::vector<Var> result;
   if (layers.empty()) return result;
+  result.reserve(layers.size());
   if (!packed_alike(x, layers)) {
     for (const auto& [weight, bias] : layers) result.push_back(linear(x, weight, bias, products));
     return result;

@@ -11,6 +11,7 @@
 #include "autograd/record.h"
 #include "autograd/rows.h"
 #include "autograd/vector_math.h"
+#include "core/memory.h"
 #include "fovea/autograd/ops.h"
 #include "fovea/core/executor.h"
 #include "fovea/core/profile.h"
@@ -284,7 +285,7 @@ Var cell_sequence(Cell cell, Direction direction, const Var& gates, const Var& s
                           std::to_string(sizes.batch) + " lengths, one for each batch entry",
                           std::to_string(lengths.size()));
   }
-  const auto saved = std::make_shared<Saved>();
+  const auto saved = std::allocate_shared<Saved>(KeptAllocator<Saved>());
   saved->lengths.assign(lengths.begin(), lengths.end());
   Tape* tape = tape_of({&gates, &state, &weight, &bias});
   sizes.operands = operands_of(tape);

@@ -1,3 +1,5 @@
+#include <algorithm>
+#include <array>
 #include <vector>
 
 #include "autograd/record.h"
@@ -21,9 +23,10 @@ Split split_at(const Shape& shape, int axis) {
 }
 
 Shape with_size(const Shape& shape, int axis, std::int64_t size) {
-  std::vector<std::int64_t> sizes(shape.sizes().begin(), shape.sizes().end());
+  std::array<std::int64_t, max_rank> sizes{};
+  std::copy(shape.sizes().begin(), shape.sizes().end(), sizes.begin());
   sizes[static_cast<std::size_t>(axis)] = size;
-  return Shape(sizes);
+  return Shape(std::span<const std::int64_t>(sizes.data(), static_cast<std::size_t>(shape.rank())));
 }
 
 int checked_axis(const char* function, const Shape& shape, int axis) {

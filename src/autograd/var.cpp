@@ -1,6 +1,8 @@
 #include "fovea/autograd/var.h"
 
 #include <algorithm>
+#include <cstddef>
+#include <new>
 #include <optional>
 #include <utility>
 
@@ -9,26 +11,51 @@
 
 namespace fovea::autograd {
 
+void* TapeMemory::take(std::size_t bytes) {
+  constexpr std::size_t unit = alignof(std::max_align_t), header = (sizeof(Tensor) + unit - 1) / unit * unit;
+  // The nodes of an op take some 500 bytes, and those of a translator's step 100 KB.
+  constexpr std::size_t first = std::size_t{1} << 14, largest = std::size_t{1} << 18;
+  bytes = (bytes + unit - 1) / unit * unit;
+  if (!piece_ || piece_.bytes() - used_ < bytes) {
+    const std::size_t room = std::max(piece_ ? std::min(2 * piece_.bytes(), largest) : first, header + bytes);
+    Tensor next(DType::f32, {static_cast<std::int64_t>((room + sizeof(float) - 1) / sizeof(float))});
+    new (next.raw()) Tensor(std::move(piece_));
+    piece_ = std::move(next);
+    used_ = header;
+  }
+  return piece_.raw() + std::exchange(used_, used_ + bytes);
+}
+
+void TapeMemory::clear() noexcept {
+  while (piece_) {
+    auto* before = std::launder(reinterpret_cast<Tensor*>(piece_.raw()));
+    Tensor next = std::move(*before);
+    before->~Tensor();
+    piece_ = std::move(next);
+  }
+  used_ = 0;
+}
+
 Var Tape::use(Parameter& parameter) {
-  for (const auto& [known, node] : parameters_) {
-    if (known == &parameter) return {parameter.value, node};
+  for (Node* known = last_parameter_; known; known = known->parameter_before) {
+    if (known->parameter == &parameter) return {parameter.value, known};
   }
   if (parameter.value.empty() && parameter.packed)
     throw InvalidArgument("Tape::use", parameter.name, "a value to train on", "a model that was read packed");
   if (!parameter.gradient) parameter.gradient = Tensor::zeros(DType::f32, parameter.value.shape());
-  Node& node = nodes_.emplace_back();
-  node.tape = this;
-  node.gradient = parameter.gradient;  // shared storage: contributions are added straight to the parameter
-  parameters_.emplace_back(&parameter, &node);
-  return {parameter.value, &node};
+  Node* node = append();
+  node->gradient = parameter.gradient;  // shared storage: contributions are added straight to the parameter
+  node->parameter = &parameter;
+  node->parameter_before = std::exchange(last_parameter_, node);
+  return {parameter.value, node};
 }
 
-Node* Tape::record(std::function<void(const Tensor&)> backward) {
-  Node& node = nodes_.emplace_back();
-  node.tape = this;
-  node.label = ProfileSpan::current();
-  node.backward = std::move(backward);
-  return &node;
+Node* Tape::append() {
+  Node* node = new (memory_.take(sizeof(Node))) Node;
+  node->tape = this;
+  node->before = std::exchange(last_, node);
+  node->label = ProfileSpan::current();
+  return node;
 }
 
 void Tape::backward(const Var& loss) {
@@ -49,21 +76,26 @@ void Tape::backward(const Var& result, const Tensor& gradient) {
     throw InvalidArgument("Tape::backward", "gradient", to_string(result.shape()),
                           gradient ? to_string(gradient.shape()) : "none");
   accumulate(result, gradient);
-  for (auto node = nodes_.rbegin(); node != nodes_.rend(); ++node) {
-    if (node->backward && node->gradient) {
+  for (Node* node = last_; node; node = node->before) {
+    if (node->function && node->gradient) {
       std::optional<ProfileSpan> span;
       if (node->label) span.emplace(*node->label, ProfileWork{}, true);
-      node->backward(node->gradient);
+      node->call(node->function, node->gradient);
     }
-    node->backward = nullptr;  // releases what forward saved, so that memory falls while backward goes on
+    node->end_function();  // releases what forward saved, so that memory falls while backward goes on
     node->gradient = Tensor();
   }
   clear();
 }
 
-void Tape::clear() {
-  nodes_.clear();
-  parameters_.clear();
+void Tape::clear() noexcept {
+  last_parameter_ = nullptr;
+  while (last_) {
+    Node* node = std::exchange(last_, last_->before);
+    node->end_function();
+    node->~Node();
+  }
+  memory_.clear();
 }
 
 void accumulate(const Var& var, Tensor contribution) {

@@ -8,7 +8,11 @@
 #include "core/memory.h"
 
 #include <algorithm>
+#include <array>
+#include <atomic>
+#include <bit>
 #include <cstdint>
+#include <functional>
 #include <mutex>
 #include <new>
 #include <set>
@@ -31,8 +35,81 @@ constexpr std::size_t round_up(std::size_t bytes, std::size_t unit) {
   return (bytes + unit - 1) / unit * unit;
 }
 
+// The address sanitizer watches the ends of blocks of operator new, and when they end.
+#if defined(__SANITIZE_ADDRESS__)
+constexpr bool in_regions = false;
+#else
+constexpr bool in_regions = true;
+#endif
+
+// Blocks of operator new that wait for the next taker of their size, in lists by size.
+class SmallBlocks {
+ public:
+  void* take(std::size_t bytes) {
+    const Size size = size_of_list(bytes);
+    if (size.list < lists_.size() && keeps_.load(std::memory_order_relaxed)) {
+      const std::lock_guard lock(mutex_);
+      if (Waiting* first = lists_[size.list]) {
+        lists_[size.list] = first->next;
+        return first;
+      }
+    }
+    return ::operator new(size.bytes);
+  }
+
+  void give_back(void* memory, std::size_t bytes) noexcept {
+    const std::size_t list = size_of_list(bytes).list;
+    if (list < lists_.size() && keeps_.load(std::memory_order_relaxed)) {
+      const std::lock_guard lock(mutex_);
+      if (keeps_.load(std::memory_order_relaxed)) {
+        lists_[list] = new (memory) Waiting{lists_[list]};
+        return;
+      }
+    }
+    ::operator delete(memory);
+  }
+
+  void keep(bool keeps) noexcept {
+    const std::lock_guard lock(mutex_);
+    keeps_.store(keeps && in_regions, std::memory_order_relaxed);
+    if (keeps) return;
+    for (Waiting*& first : lists_) {
+      while (first) ::operator delete(std::exchange(first, first->next));
+    }
+  }
+  std::mutex& mutex() { return mutex_; }
+
+ private:
+  struct Waiting {
+    Waiting* next;
+  };
+  struct Size {
+    std::size_t list, bytes;
+  };
+  // Eight sizes for each power of two, so that at most an eighth of a block is empty.
+  static Size size_of_list(std::size_t bytes) {
+    constexpr std::size_t least = 64;
+    if (bytes <= least) return {0, least};
+    const auto power = static_cast<std::size_t>(std::bit_width(bytes - 1)) - 1;  // 2^power < bytes
+    const std::size_t step = (std::size_t{1} << power) / 8, rounded = round_up(bytes, step);
+    return {(power - 6) * 8 + (rounded >> (power - 3)) - 8, rounded};
+  }
+
+  std::mutex mutex_;
+  std::atomic<bool> keeps_{false};
+  std::array<Waiting*, 12 * 8> lists_{};  // up to 256 KiB
+};
+
+// Never destroyed, because tensors of other static objects may end later.
+SmallBlocks& small_blocks() {
+  static SmallBlocks& all = *new SmallBlocks;
+  return all;
+}
+
 struct Block;
-using FreeBlocks = std::set<std::pair<std::size_t, Block*>>;  // by size, then address
+// By size, then address.
+using FreeBlocks =
+    std::set<std::pair<std::size_t, Block*>, std::less<>, KeptAllocator<std::pair<std::size_t, Block*>>>;
 
 // Stands in front of its bytes. The blocks of a region cover it; two neighbours are never both free.
 struct alignas(line) Block {
@@ -87,11 +164,13 @@ class Regions {
 
   void keep() {
     const std::lock_guard lock(mutex_);
-    ++keepers_;
+    if (++keepers_ == 1) small_blocks().keep(true);
   }
   void stop_keeping() noexcept {
     const std::lock_guard lock(mutex_);
-    if (--keepers_ == 0) trim(std::max(reserve, memory_.used / 4));
+    if (--keepers_ > 0) return;
+    trim(std::max(reserve, memory_.used / 4));
+    small_blocks().keep(false);
   }
   TensorMemory memory() {
     const std::lock_guard lock(mutex_);
@@ -169,16 +248,16 @@ Regions& regions() {
 #if __has_include(<pthread.h>)
 // A child must not find the lock held by a thread that it does not have. The regions are made here, before
 // there are threads, so that a fork cannot fall into their making either.
+void lock_all() {
+  regions().mutex().lock();
+  small_blocks().mutex().lock();
+}
+void unlock_all() {
+  small_blocks().mutex().unlock();
+  regions().mutex().unlock();
+}
 [[maybe_unused]] const int handlers_registered =
-    (regions(), pthread_atfork([] { regions().mutex().lock(); }, [] { regions().mutex().unlock(); },
-                               [] { regions().mutex().unlock(); }));
-#endif
-
-// The address sanitizer watches the ends of blocks of operator new, and when they end.
-#if defined(__SANITIZE_ADDRESS__)
-constexpr bool in_regions = false;
-#else
-constexpr bool in_regions = true;
+    (lock_all(), unlock_all(), pthread_atfork(lock_all, unlock_all, unlock_all));
 #endif
 
 }  // namespace
@@ -190,12 +269,21 @@ std::shared_ptr<std::byte[]> allocate_elements(std::size_t bytes) {
             [](std::byte* data) { ::operator delete(data, alignment); }};
   }
   if (bytes >= large_tensor)
-    return {regions().take(bytes), [](std::byte* data) { regions().give_back(data); }};
+    return {regions().take(bytes), [](std::byte* data) { regions().give_back(data); },
+            KeptAllocator<std::byte>()};
   // Elements and counter in one block, which malloc finds in a list of its thread. It searches for an aligned
   // one.
-  const auto block = std::make_shared_for_overwrite<std::byte[]>(bytes + line);
+  const auto block =
+      std::allocate_shared_for_overwrite<std::byte[]>(KeptAllocator<std::byte>(), bytes + line);
   const auto address = reinterpret_cast<std::uintptr_t>(block.get());
   return {block, block.get() + (round_up(address, line) - address)};
+}
+
+void* take_small(std::size_t bytes) {
+  return small_blocks().take(bytes);
+}
+void give_small(void* memory, std::size_t bytes) noexcept {
+  small_blocks().give_back(memory, bytes);
 }
 
 KeepMemory::KeepMemory() {

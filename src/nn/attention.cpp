@@ -229,6 +229,7 @@ std::int64_t end_of(std::span<const std::int64_t> first, std::int64_t rows) {
 MultiHeadAttention::Projected MultiHeadAttention::projected(
     Context& context, const Var& rows, std::initializer_list<const Linear*> layers) const {
   std::vector<autograd::LinearWeights> weights;
+  weights.reserve(layers.size());
   for (const Linear* layer : layers) weights.push_back(layer->weights(context));
   std::vector<Var> made = autograd::linears(rows, weights, context.products);
   Projected result;

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
-#include <unordered_map>
 #include <vector>
 
 namespace fovea::nn {
@@ -146,19 +145,25 @@ Tensor sinusoidal_positions(std::span<const std::int64_t> positions, std::int64_
   Tensor table = Tensor::zeros(DType::f32, {std::ssize(positions), dim});
   const std::int64_t half = dim / 2;
   std::vector<double> rates;
+  rates.reserve(static_cast<std::size_t>(half));
   for (std::int64_t i = 0; i < half; ++i)
     rates.push_back(std::pow(base, -2.0 * static_cast<double>(i) / static_cast<double>(dim)));
   // The sentences of a packed batch have the same positions: each is computed once, or this took 2 % of an
-  // update of `fovea bench train`.
-  std::unordered_map<std::int64_t, const float*> computed;
-  for (std::int64_t t = 0; t < table.size(0); ++t) {
-    const std::int64_t position = positions[static_cast<std::size_t>(t)];
-    float* row = table.data<float>() + t * dim;
-    const auto [found, is_new] = computed.emplace(position, row);
-    if (!is_new) {
-      std::copy_n(found->second, dim, row);
+  // update of `fovea bench train`. A table by hash asked for a block of memory for each row.
+  std::vector<std::int64_t> order(positions.size());
+  std::iota(order.begin(), order.end(), std::int64_t{0});
+  const auto position_of = [&](std::int64_t row) { return positions[static_cast<std::size_t>(row)]; };
+  std::sort(order.begin(), order.end(),
+            [&](std::int64_t a, std::int64_t b) { return position_of(a) < position_of(b); });
+  const float* before = nullptr;
+  for (std::size_t n = 0; n < order.size(); ++n) {
+    float* row = table.data<float>() + order[n] * dim;
+    const std::int64_t position = position_of(order[n]);
+    if (before && position == position_of(order[n - 1])) {
+      std::copy_n(before, dim, row);
       continue;
     }
+    before = row;
     for (std::int64_t i = 0; i < half; ++i) {
       const double angle = static_cast<double>(position) * rates[static_cast<std::size_t>(i)];
       row[i] = static_cast<float>(std::sin(angle));

@@ -311,6 +311,7 @@ Var TransformerStack::enter(Context& context, const Var& x, std::span<const std:
   if (first.size() + 1 != starts.size())
     refuse("first", std::to_string(starts.size() - 1) + ", one for each entry", std::to_string(first.size()));
   std::vector<std::int64_t> positions;
+  positions.reserve(static_cast<std::size_t>(x.size(1)));
   for (std::size_t e = 0; e < first.size(); ++e) {
     for (std::int64_t row = starts[e]; row < starts[e + 1]; ++row)
       positions.push_back(first[e] + row - starts[e]);

@@ -2,6 +2,7 @@
 #include "fovea/core/memory.h"
 
 #include <gtest/gtest.h>
+#include <malloc.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -14,6 +15,7 @@
 #include <thread>
 #include <vector>
 
+#include "core/memory.h"
 #include "fovea/core/philox.h"
 #include "fovea/core/tensor.h"
 
@@ -43,6 +45,33 @@ TEST(Memory, OfATensorThatEndedServesTheNext) {
   const Tensor second = floats(3 * mebibyte);
   EXPECT_EQ(second.raw(), place);
   EXPECT_EQ(tensor_memory().requests, before.requests);
+}
+
+TEST(Memory, OfASmallBlockServesTheNextWhileItIsKept) {
+  NEEDS_REGIONS;
+  const KeepMemory keep;
+  for (const std::size_t bytes : {1, 64, 65, 300, 5000, 70'000}) {
+    void* first = take_small(bytes);
+    void* second = take_small(bytes);
+    give_small(first, bytes);
+    EXPECT_EQ(take_small(bytes), first) << bytes;
+    give_small(second, bytes);
+    give_small(first, bytes);
+  }
+}
+
+// Each size has the room that it asks for, also where the block served another size before.
+TEST(Memory, OfASmallBlockHasRoom) {
+  for (const bool keeps : {false, true}) {
+    std::optional<KeepMemory> keep;
+    if (keeps) keep.emplace();
+    for (std::size_t bytes = 300'000; bytes > 0; bytes -= 1 + bytes / 50) {
+      auto* memory = static_cast<unsigned char*>(take_small(bytes));
+      EXPECT_GE(malloc_usable_size(memory), bytes);
+      std::fill_n(memory, bytes, static_cast<unsigned char>(bytes));
+      give_small(memory, bytes);
+    }
+  }
 }
 
 // Steps whose shapes differ: a large tensor finds the place of three that ended, in any order.

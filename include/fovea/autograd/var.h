@@ -3,10 +3,12 @@
 // and records nothing.
 #pragma once
 
-#include <deque>
+#include <cstddef>
 #include <functional>
 #include <memory>
+#include <new>
 #include <string>
+#include <type_traits>
 #include <utility>
 
 #include "fovea/autograd/operands.h"
@@ -17,17 +19,31 @@
 namespace fovea::autograd {
 
 class Tape;
+struct Parameter;
 
 /// Rows of a table whose elements are elsewhere, such as in a mapped file: writes row `row` as f32. Several
 /// threads may call it at once.
 using TableRows = std::function<void(std::int64_t row, float* to)>;
 
-/// One recorded value: the sum of its gradient, and the function that passes it on.
+/// One recorded value: the sum of its gradient, and the function that passes it on. It lies in the memory of
+/// its tape.
 struct Node {
   Tape* tape = nullptr;
   const ProfileLabel* label = nullptr;  ///< of the op that recorded it, while a profile records
   Tensor gradient;                      ///< empty until something is added
-  std::function<void(const Tensor& gradient)> backward;  ///< adds to the gradients of the op's inputs
+
+ private:
+  friend class Tape;
+  Node* before = nullptr;            // that the tape recorded
+  Parameter* parameter = nullptr;    // whose uses share this node; null: a value of an op
+  Node* parameter_before = nullptr;  // of the parameters that the tape uses
+  // The function adds to the gradients of the op's inputs. Null when it has ended.
+  void* function = nullptr;
+  void (*call)(void* function, const Tensor& gradient) = nullptr;
+  void (*end)(void* function) noexcept = nullptr;
+  void end_function() noexcept {
+    if (function) end(std::exchange(function, nullptr));
+  }
 };
 
 class Var {
@@ -74,28 +90,61 @@ struct Parameter {
   std::shared_ptr<const TableRows> rows = nullptr;
 };
 
+/// Memory that is taken piece by piece and given back at once. What lies in it is ended by its owner.
+class TapeMemory {
+ public:
+  TapeMemory() = default;
+  TapeMemory(const TapeMemory&) = delete;
+  TapeMemory& operator=(const TapeMemory&) = delete;
+  ~TapeMemory() { clear(); }
+  /// In the alignment of operator new. Throws std::bad_alloc.
+  void* take(std::size_t bytes);
+  void clear() noexcept;
+
+ private:
+  Tensor piece_;  // begins with the piece before it
+  std::size_t used_ = 0;
+};
+
 /// Owns the nodes of one forward pass, in the order they were made. Not thread-safe: each thread needs its
-/// own tape.
+/// own tape. Nodes and functions lie in memory like a tensor's, so a step that repeats finds that of the step
+/// before it (KeepMemory).
 class Tape {
  public:
   /// `operands` are those of the products of the ops that are recorded here; see Operands for which.
   explicit Tape(Operands operands = Operands::f32) : operands_(operands) {}
+  Tape(const Tape&) = delete;
+  Tape& operator=(const Tape&) = delete;
+  ~Tape() { clear(); }
   Operands operands() const noexcept { return operands_; }
   /// The parameter as a recorded value; backward adds to parameter.gradient. Repeated uses share one node.
   Var use(Parameter& parameter);
-  /// A new node for an op's result.
-  Node* record(std::function<void(const Tensor&)> backward);
+  /// A new node for an op's result. `backward` is called with the gradient of the result.
+  template <class Backward>
+  Node* record(Backward&& backward) {
+    using Function = std::decay_t<Backward>;
+    static_assert(alignof(Function) <= alignof(std::max_align_t));
+    void* function = new (memory_.take(sizeof(Function))) Function(std::forward<Backward>(backward));
+    Node* node = append();
+    node->function = function;
+    node->call = [](void* object, const Tensor& gradient) { (*static_cast<Function*>(object))(gradient); };
+    node->end = [](void* object) noexcept { static_cast<Function*>(object)->~Function(); };
+    return node;
+  }
   /// Computes d loss / d x for every recorded x. `loss` holds one element and was recorded on this tape. Each
   /// node is released once its gradient has been passed on.
   void backward(const Var& loss);
   /// The same from a value of any shape: `gradient` is d loss / d result. Its storage may be written to.
   void backward(const Var& result, const Tensor& gradient);
-  void clear();
+  void clear() noexcept;
 
  private:
+  Node* append();
+
   Operands operands_;
-  std::deque<Node> nodes_;
-  std::deque<std::pair<Parameter*, Node*>> parameters_;
+  TapeMemory memory_;
+  Node* last_ = nullptr;
+  Node* last_parameter_ = nullptr;
 };
 
 /// Adds `contribution` (same element count) to the gradient of `var`; no effect if `var` is not recorded. The
