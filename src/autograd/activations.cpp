@@ -150,7 +150,7 @@ void multiply_by(const float* factor, std::int64_t n, float* y) {
 
 Var activate(Activation activation, const Var& x) {
   static constexpr ProfileLabel label{"activate", ProfilePart::elementwise};
-  const ProfileSpan span(label);
+  const ProfileSpan span(label, moved({&x}, x.value().count()));
   const Function f = function_of(activation);
   Tensor y(DType::f32, x.shape());
   for_pieces(y.count(), [&](std::int64_t begin, std::int64_t end) {
@@ -168,7 +168,7 @@ Var activate(Activation activation, const Var& x) {
 
 Var gated(Activation activation, const Var& gate, const Var& x) {
   static constexpr ProfileLabel label{"gated", ProfilePart::elementwise};
-  const ProfileSpan span(label);
+  const ProfileSpan span(label, moved({&gate, &x}, x.value().count()));
   if (!(gate.shape() == x.shape()))
     throw InvalidArgument("gated", "x", to_string(gate.shape()), to_string(x.shape()));
   const Function f = function_of(activation);

@@ -98,6 +98,13 @@ Tensor like(const Var& x, DType dtype = DType::f32) {
   return x.recorded() ? Tensor(dtype, x.shape()) : Tensor();
 }
 
+// Of the engine's work in the op, whose multiply-adds have the rate of the plan's operands.
+const ProfileLabel& engine_label(const AttentionPlan& plan) {
+  static constexpr ProfileLabel of_f32{"attention kernels", ProfilePart::attention},
+      of_bf16{"attention kernels of bf16", ProfilePart::attention, ProfileOperands::bf16};
+  return plan.multiplies_16_bits() ? of_bf16 : of_f32;
+}
+
 // `gradient`: of the output, or of the weights where there is no value.
 void backward(const AttentionCall& call, const Saved& saved, const Var& query, const Var& key,
               const Var& value, const Tensor& gradient) {
@@ -125,7 +132,10 @@ void backward(const AttentionCall& call, const Saved& saved, const Var& query, c
     loss.d_output = heads_of(given, call.num_query_heads);
   }
   if (call.advantage) loss.advantage = call.advantage;
-  attend_backward(saved.plan, inputs, loss, gradients);
+  {
+    const ProfileSpan span(engine_label(saved.plan), {}, true);
+    attend_backward(saved.plan, inputs, loss, gradients);
+  }
   accumulate(query, widened(dq));
   accumulate(key, widened(dk));
   accumulate(value, widened(dv));
@@ -224,7 +234,10 @@ Var attention(const AttentionCall& call, const Var& query, const Var& key, const
     *call.weights = Tensor(DType::f32, {batch, call.num_query_heads, rows, shape.key_len});
     outputs.weights = *call.weights;
   }
-  attend(plan, inputs, outputs);
+  {
+    const ProfileSpan span_of_engine(engine_label(plan));
+    attend(plan, inputs, outputs);
+  }
   if (!tape) return widened(output);
   const auto saved = std::allocate_shared<Saved>(
       KeptAllocator<Saved>(),
@@ -250,7 +263,10 @@ Var attention_weights(const AttentionCall& call, const Var& query, const Var& ke
   const Tensor weights(DType::f32, {query.size(0), shape.num_query_heads, query.size(1), shape.key_len});
   AttentionOutputs outputs{};
   outputs.weights = weights;
-  attend(plan, inputs, outputs);
+  {
+    const ProfileSpan span_of_engine(engine_label(plan));
+    attend(plan, inputs, outputs);
+  }
   if (call.weights) *call.weights = weights;
   if (!tape) return weights;
   const auto saved = std::allocate_shared<Saved>(

@@ -276,6 +276,8 @@ void take_best(const float* row, std::int64_t begin, std::int64_t end, float off
 }  // namespace
 
 void log_softmax_rows(Tensor& logits) {
+  static constexpr ProfileLabel label{"log-softmax", ProfilePart::search};
+  const ProfileSpan span(label, {.bytes = 8.0 * static_cast<double>(logits.count())});
   if (logits.rank() != 2)
     throw InvalidArgument("log_softmax_rows", "logits", "[N, V]", to_string(logits.shape()));
   const std::int64_t classes = logits.size(1);
@@ -287,6 +289,8 @@ void log_softmax_rows(Tensor& logits) {
 
 std::vector<std::vector<Probable>> most_probable(const Tensor& logits, std::size_t count,
                                                  std::span<const std::int32_t> without) {
+  static constexpr ProfileLabel label{"most probable", ProfilePart::search};
+  const ProfileSpan span(label, {.bytes = 4.0 * static_cast<double>(logits.count())});
   if (logits.rank() != 2)
     throw InvalidArgument("most_probable", "logits", "[N, V]", to_string(logits.shape()));
   const std::int64_t classes = logits.size(1);

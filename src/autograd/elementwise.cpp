@@ -79,15 +79,17 @@ Var add(const Var& a, const Var& b) {
     add_into(a.value().data<float>() + begin, b.value().data<float>() + begin, end - begin,
              out.data<float>() + begin);
   });
-  return result_of(tape_of({&a, &b}), out, [=](const Tensor& d) {
+  const Var sum = result_of(tape_of({&a, &b}), out, [=](const Tensor& d) {
     accumulate_copy(b, d);
     accumulate(a, d);  // `d` itself: this node was its last reader
   });
+  ProfileSpan::add(moved({&a, &b}, out.count()));  // of forward alone, so it stands behind the recording
+  return sum;
 }
 
 Var multiply(const Var& a, const Var& b) {
   static constexpr ProfileLabel label{"multiply", ProfilePart::elementwise};
-  const ProfileSpan span(label);
+  const ProfileSpan span(label, moved({&a, &b}, a.value().count()));
   expect_same_shape("multiply", a, b);
   return result_of(tape_of({&a, &b}), product(a.value(), b.value()), [=](const Tensor& d) {
     if (a.recorded()) accumulate(a, product(d, b.value()));
@@ -97,19 +99,19 @@ Var multiply(const Var& a, const Var& b) {
 
 Var scale(const Var& x, float factor) {
   static constexpr ProfileLabel label{"scale", ProfilePart::elementwise};
-  const ProfileSpan span(label);
+  const ProfileSpan span(label, moved({&x}, x.value().count()));
   return result_of(tape_of({&x}), scaled(x.value(), factor),
                    [=](const Tensor& d) { accumulate(x, scaled(d, factor)); });
 }
 
 Var tanh(const Var& x) {
   static constexpr ProfileLabel label{"tanh", ProfilePart::elementwise};
-  const ProfileSpan span(label);
+  const ProfileSpan span(label, moved({&x}, x.value().count()));
   return unary(x, tanh_into, tanh_gradient);
 }
 Var sigmoid(const Var& x) {
   static constexpr ProfileLabel label{"sigmoid", ProfilePart::elementwise};
-  const ProfileSpan span(label);
+  const ProfileSpan span(label, moved({&x}, x.value().count()));
   return unary(x, sigmoid_into, sigmoid_gradient);
 }
 

@@ -94,6 +94,7 @@ Var embedding_sums(const Var& table, std::span<const std::int32_t> ids, std::spa
   static constexpr ProfileLabel label{"embedding sums", ProfilePart::embeddings};
   const ProfileSpan span(label);
   check_embedding_sums(table, ids, counts, weights);
+  ProfileSpan::add(moved({}, (std::ssize(ids) + std::ssize(counts)) * table.size(1)));
   Bags bags{.ids = {ids.begin(), ids.end()},
             .starts = {0},
             .weights = {weights.begin(), weights.end()},

@@ -12,7 +12,7 @@ namespace fovea::autograd {
 
 Var favor_features(const Favor& map, const Var& x, const Tensor& projection, std::int64_t num_heads) {
   static constexpr ProfileLabel label{"favor features", ProfilePart::recurrence};
-  const ProfileSpan span(label);
+  const ProfileSpan span(label, moved({&x}));
   if (x.shape().rank() != 3 || num_heads < 1 || x.size(2) % num_heads != 0)
     throw InvalidArgument("favor_features", "x",
                           "[batch, len, a multiple of " + std::to_string(num_heads) + " heads]",

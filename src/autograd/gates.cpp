@@ -34,7 +34,7 @@ Tensor mapped(const Tensor& x, Function&& function) {
 
 Var softplus(const Var& x) {
   static constexpr ProfileLabel label{"softplus", ProfilePart::elementwise};
-  const ProfileSpan span(label);
+  const ProfileSpan span(label, moved({&x}, x.value().count()));
   const float* in = x.value().data<float>();
   return result_of(tape_of({&x}), mapped(x.value(), [&](std::int64_t i) { return softplus_of(in[i]); }),
                    [x](const Tensor& dy) {
@@ -46,7 +46,7 @@ Var softplus(const Var& x) {
 
 Var exp(const Var& x) {
   static constexpr ProfileLabel label{"exp", ProfilePart::elementwise};
-  const ProfileSpan span(label);
+  const ProfileSpan span(label, moved({&x}, x.value().count()));
   const float* in = x.value().data<float>();
   const Tensor y = mapped(x.value(), [&](std::int64_t i) { return std::exp(in[i]); });
   return result_of(tape_of({&x}), y, [x, y](const Tensor& dy) {
@@ -58,7 +58,7 @@ Var clamp(const Var& x, float least, float most) {
   static constexpr ProfileLabel label{"clamp", ProfilePart::elementwise};
   if (!(least <= most))
     throw InvalidArgument("clamp", "least", "at most " + std::to_string(most), std::to_string(least));
-  const ProfileSpan span(label);
+  const ProfileSpan span(label, moved({&x}, x.value().count()));
   const float* in = x.value().data<float>();
   return result_of(tape_of({&x}),
                    mapped(x.value(), [&](std::int64_t i) { return std::clamp(in[i], least, most); }),
@@ -137,7 +137,7 @@ Tensor factor_gradient(const Groups& groups, const Tensor& x, const Tensor& dy, 
 
 Var multiply_groups(const Var& x, const Var& factors) {
   static constexpr ProfileLabel label{"multiply groups", ProfilePart::elementwise};
-  const ProfileSpan span(label);
+  const ProfileSpan span(label, moved({&x, &factors}, x.value().count()));
   const Groups groups = groups_of(x, factors);
   Tensor y(DType::f32, x.shape());
   multiply_rows(groups, x.value(), factors.value(), y);

@@ -87,6 +87,7 @@ Var embedding(const Var& table, std::span<const std::int32_t> ids, float factor)
   if (table.shape().rank() != 2)
     throw InvalidArgument("embedding", "table", "[V, D]", to_string(table.shape()));
   const std::int64_t dim = table.size(1), count = static_cast<std::int64_t>(ids.size());
+  ProfileSpan::add(moved({}, 2 * count * dim));
   for (std::int64_t i = 0; i < count; ++i) {
     if (ids[i] < 0 || ids[i] >= table.size(0)) {
       throw InvalidArgument("embedding", "ids", "ids in [0, " + std::to_string(table.size(0)) + ")",

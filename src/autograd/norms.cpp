@@ -146,14 +146,14 @@ Var normalized(const char* function, const Var& x, const RowNorm& by) {
 
 Var layer_norm(const Var& x, const Var& gamma, const Var& beta, float epsilon, float gamma_offset) {
   static constexpr ProfileLabel label{"layer norm", ProfilePart::norms};
-  const ProfileSpan span(label);
+  const ProfileSpan span(label, moved({&x}, x.value().count()));
   return normalized("layer_norm", x,
                     {.gamma = gamma, .beta = beta, .epsilon = epsilon, .gamma_offset = gamma_offset});
 }
 
 Var rms_norm(const Var& x, const Var& gamma, float epsilon, float gamma_offset) {
   static constexpr ProfileLabel label{"rms norm", ProfilePart::norms};
-  const ProfileSpan span(label);
+  const ProfileSpan span(label, moved({&x}, x.value().count()));
   return normalized(
       "rms_norm", x,
       {.kind = RowNorm::Kind::rms, .gamma = gamma, .epsilon = epsilon, .gamma_offset = gamma_offset});

@@ -64,6 +64,13 @@ void for_pieces_of_rows(std::int64_t rows, std::int64_t width, Body&& body) {
              [&](std::int64_t first, std::int64_t last) { for_row_parts(first, last, width, body); });
 }
 
+/// For profiles: the bytes of inputs that are read whole, and of so many more numbers that are written.
+inline ProfileWork moved(std::initializer_list<const Var*> read, std::int64_t written = 0) {
+  auto count = static_cast<double>(written);
+  for (const Var* x : read) count += static_cast<double>(x->value().count());
+  return {.bytes = 4.0 * count};
+}
+
 inline void expect_same_shape(const char* function, const Var& a, const Var& b) {
   if (!(a.shape() == b.shape()))
     throw InvalidArgument(function, "b", to_string(a.shape()), to_string(b.shape()));

@@ -156,6 +156,7 @@ OutputAndState recurrence(const RecurrenceCall& call, const RecurrenceOperands& 
   const auto saved = std::make_shared<Saved>(Saved{
       call.plan ? *call.plan : make_recurrence_plan(call.spec, shape), KeptLists(call.lists), {}, {}, {}});
   check_operands(*saved, operands);
+  for (const Field& field : fields) ProfileSpan::add(moved({&(operands.*field.operand)}));
   Tape* tape = nullptr;
   for (const Field& field : fields) {
     if (!tape) tape = tape_of({&(operands.*field.operand)});

@@ -278,7 +278,7 @@ Sizes check(const char* function, Cell cell, const Tensor& gates, const Tensor& 
 Var cell_sequence(Cell cell, Direction direction, const Var& gates, const Var& state, const Var& weight,
                   const Var& bias, std::span<const std::int64_t> lengths) {
   static constexpr ProfileLabel label{"cell sequence", ProfilePart::recurrence};
-  const ProfileSpan span(label);
+  const ProfileSpan span(label, moved({&gates, &state}));
   Sizes sizes = check("cell_sequence", cell, gates.value(), state.value(), weight.value(), bias.value());
   if (static_cast<std::int64_t>(lengths.size()) != sizes.batch) {
     throw InvalidArgument("cell_sequence", "lengths",

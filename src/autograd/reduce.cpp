@@ -12,7 +12,7 @@ namespace fovea::autograd {
 
 Var sum(const Var& x) {
   static constexpr ProfileLabel label{"sum", ProfilePart::elementwise};
-  const ProfileSpan span(label);
+  const ProfileSpan span(label, moved({&x}));
   Tensor total(DType::f32, {1});
   double added = 0.0;
   for (std::int64_t i = 0; i < x.value().count(); ++i) added += x.value().data<float>()[i];
@@ -28,7 +28,7 @@ namespace {
 
 Var pool_mean(const Var& x, const std::vector<std::int64_t>& lengths) {
   static constexpr ProfileLabel label{"pool mean", ProfilePart::elementwise};
-  const ProfileSpan span(label);
+  const ProfileSpan span(label, moved({&x}));
   const std::int64_t batch = x.size(0), time = x.size(1), dim = x.size(2);
   Tensor out = Tensor::zeros(DType::f32, {batch, dim});
   for (std::int64_t b = 0; b < batch; ++b) {
@@ -54,7 +54,7 @@ Var pool_mean(const Var& x, const std::vector<std::int64_t>& lengths) {
 
 Var pool_max(const Var& x, const std::vector<std::int64_t>& lengths) {
   static constexpr ProfileLabel label{"pool max", ProfilePart::elementwise};
-  const ProfileSpan span(label);
+  const ProfileSpan span(label, moved({&x}));
   const std::int64_t batch = x.size(0), time = x.size(1), dim = x.size(2);
   Tensor out(DType::f32, {batch, dim});
   std::vector<std::int64_t> best(static_cast<std::size_t>(batch * dim));  // the row of each maximum
@@ -122,7 +122,7 @@ Var inner_products(const Var& a, const Var& b) {
 
 Var normalize_rows(const Var& x, float epsilon) {
   static constexpr ProfileLabel label{"normalize rows", ProfilePart::norms};
-  const ProfileSpan span(label);
+  const ProfileSpan span(label, moved({&x}, x.value().count()));
   if (x.shape().rank() < 1)
     throw InvalidArgument("normalize_rows", "x", "at least one axis", to_string(x.shape()));
   const std::int64_t dim = x.size(-1), rows = dim > 0 ? x.value().count() / dim : 0;

@@ -131,7 +131,7 @@ void for_rows(std::int64_t begin, std::int64_t end, Body&& body) {
 
 Var residual(const Var& x, const Var& y, const DropoutOf& dropout) {
   static constexpr ProfileLabel label{"residual", ProfilePart::elementwise};
-  const ProfileSpan span(label);
+  const ProfileSpan span(label, moved({&x, &y}, x.value().count()));
   const Residual seam("residual", x, y, dropout);
   Tensor sum(DType::f32, x.shape());
   for_pieces(sum.count(), [&](std::int64_t begin, std::int64_t end) {
@@ -143,7 +143,7 @@ Var residual(const Var& x, const Var& y, const DropoutOf& dropout) {
 ResidualNorm residual_norm(const Var& x, const Var& y, const RowNorm& by, const DropoutOf& dropout,
                            ResidualSum read) {
   static constexpr ProfileLabel label{"residual norm", ProfilePart::norms};
-  const ProfileSpan span(label);
+  const ProfileSpan span(label, moved({&x, &y}, 2 * x.value().count()));
   const Residual seam("residual_norm", x, y, dropout);
   const NormRows norm("residual_norm", x.shape(), by);
   const std::int64_t dim = norm.dim();

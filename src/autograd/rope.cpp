@@ -55,7 +55,7 @@ void check_packed(const Var& x, std::span<const std::int64_t> starts, std::span<
 
 Var rotate(const Var& x, const RopeTable& table, std::int64_t num_heads, std::int64_t first) {
   static constexpr ProfileLabel label{"rotate", ProfilePart::elementwise};
-  const ProfileSpan span(label);
+  const ProfileSpan span(label, moved({&x}, x.value().count()));
   check(x, num_heads);
   return rotated_at(x, table, num_heads, [first] { return RopePositions(first); });
 }
@@ -63,7 +63,7 @@ Var rotate(const Var& x, const RopeTable& table, std::int64_t num_heads, std::in
 Var rotate(const Var& x, const RopeTable& table, std::int64_t num_heads,
            std::span<const std::int64_t> first) {
   static constexpr ProfileLabel label{"rotate", ProfilePart::elementwise};
-  const ProfileSpan span(label);
+  const ProfileSpan span(label, moved({&x}, x.value().count()));
   check(x, num_heads);
   if (static_cast<std::int64_t>(first.size()) != x.size(0)) {
     throw InvalidArgument("rotate", "first",
@@ -81,7 +81,7 @@ Var rotate(const Var& x, const RopeTable& table, std::int64_t num_heads,
 Var rotate_packed(const Var& x, const RopeTable& table, std::int64_t num_heads,
                   std::span<const std::int64_t> starts, std::span<const std::int64_t> first) {
   static constexpr ProfileLabel label{"rotate packed", ProfilePart::elementwise};
-  const ProfileSpan span(label);
+  const ProfileSpan span(label, moved({&x}, x.value().count()));
   check(x, num_heads);
   check_packed(x, starts, first);
   std::vector<std::int64_t> list;

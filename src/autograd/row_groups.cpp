@@ -120,7 +120,7 @@ void read_groups(const Tensor& sums, const RowGroups& groups, const float* share
 
 Var merge_rows(const Var& x, const RowGroups& groups) {
   static constexpr ProfileLabel label{"merge rows", ProfilePart::elementwise};
-  const ProfileSpan span(label);
+  const ProfileSpan span(label, moved({&x}));
   check_grouped("merge_rows", "x", x, groups, groups.rows);
   Tensor out = Tensor::zeros(DType::f32, {groups.batch, groups.kept, x.size(2)});
   add_to_groups(x.value(), groups, groups.share.data(), out);
@@ -133,7 +133,7 @@ Var merge_rows(const Var& x, const RowGroups& groups) {
 
 Var spread_rows(const Var& y, const RowGroups& groups) {
   static constexpr ProfileLabel label{"spread rows", ProfilePart::elementwise};
-  const ProfileSpan span(label);
+  const ProfileSpan span(label, moved({&y}));
   check_grouped("spread_rows", "y", y, groups, groups.kept);
   Tensor out = Tensor::zeros(DType::f32, {groups.batch, groups.rows, y.size(2)});
   read_groups(y.value(), groups, nullptr, out);

@@ -30,7 +30,7 @@ void expect_rank(const char* function, const char* argument, const Var& x, int r
 
 OutputAndState causal_conv(const CausalConvCall& call, const CausalConvOperands& operands) {
   static constexpr ProfileLabel label{"causal conv", ProfilePart::recurrence};
-  const ProfileSpan span(label);
+  const ProfileSpan span(label, moved({&operands.x}, operands.x.value().count()));
   expect_rank("causal_conv", "x", operands.x, 3, "[batch, len, channels]");
   expect_rank("causal_conv", "weight", operands.weight, 2, "[channels, width]");
   const Extent extent = extent_of(call.lists, operands.x.size(0), operands.x.size(1));
@@ -146,7 +146,7 @@ SelectiveScanShape shape_of(const SelectiveScanCall& call, const SelectiveScanOp
 
 OutputAndState selective_scan(const SelectiveScanCall& call, const SelectiveScanOperands& operands) {
   static constexpr ProfileLabel label{"selective scan", ProfilePart::recurrence};
-  const ProfileSpan span(label);
+  const ProfileSpan span(label, moved({&operands.x}, operands.x.value().count()));
   const SelectiveScanShape shape = shape_of(call, operands);
   const auto saved = std::make_shared<SavedScan>(
       SavedScan{make_selective_scan_plan({.step_size = call.step_size}, shape), KeptLists(call.lists)});

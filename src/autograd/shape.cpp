@@ -72,7 +72,7 @@ Var reshape(const Var& x, Shape shape) {
 }
 
 Var concat(std::span<const Var> parts, int axis) {
-  static constexpr ProfileLabel label{"concat", ProfilePart::other};
+  static constexpr ProfileLabel label{"concat", ProfilePart::elementwise};
   const ProfileSpan span(label);
   if (parts.empty()) throw InvalidArgument("concat", "parts", "at least one", "none");
   axis = checked_axis("concat", parts[0].shape(), axis);
@@ -89,6 +89,7 @@ Var concat(std::span<const Var> parts, int axis) {
     if (part.recorded()) tape = part.node()->tape;
   }
   Tensor out(DType::f32, with_size(parts[0].shape(), axis, length));
+  ProfileSpan::add(moved({}, 2 * out.count()));
   const Split whole = split_at(out.shape(), axis);
   std::vector<RowCopy> copies;
   float* to = out.data<float>();
@@ -118,7 +119,7 @@ Var concat(std::span<const Var> parts, int axis) {
 }
 
 Var slice(const Var& x, int axis, std::int64_t begin, std::int64_t length) {
-  static constexpr ProfileLabel label{"slice", ProfilePart::other};
+  static constexpr ProfileLabel label{"slice", ProfilePart::elementwise};
   const ProfileSpan span(label);
   axis = checked_axis("slice", x.shape(), axis);
   const Split s = split_at(x.shape(), axis);
@@ -128,6 +129,7 @@ Var slice(const Var& x, int axis, std::int64_t begin, std::int64_t length) {
                           "[" + std::to_string(begin) + ", " + std::to_string(begin + length) + ")");
   }
   Tensor out(DType::f32, with_size(x.shape(), axis, length));
+  ProfileSpan::add(moved({}, 2 * out.count()));
   const std::int64_t stride = s.length * s.inner, width = length * s.inner;
   const RowCopy copy{
       x.value().data<float>() + begin * s.inner, stride, out.data<float>(), width, s.outer, width};
@@ -188,6 +190,7 @@ Var gather_rows(const Var& x, std::span<const std::int64_t> index, std::int64_t 
     rows[i] += i / count * length;
   }
   Tensor out(DType::f32, {x.size(0), count, dim});
+  ProfileSpan::add(moved({}, 2 * out.count()));
   for_pieces_of_rows(gathered, dim, [&](std::int64_t i, std::int64_t begin, std::int64_t end) {
     const float* row = x.value().data<float>() + rows[static_cast<std::size_t>(i)] * dim;
     std::copy(row + begin, row + end, out.data<float>() + i * dim + begin);
@@ -198,8 +201,8 @@ Var gather_rows(const Var& x, std::span<const std::int64_t> index, std::int64_t 
 }
 
 Var blend_rows(std::span<const float> mask, const Var& a, const Var& b) {
-  static constexpr ProfileLabel label{"blend rows", ProfilePart::other};
-  const ProfileSpan span(label);
+  static constexpr ProfileLabel label{"blend rows", ProfilePart::elementwise};
+  const ProfileSpan span(label, moved({&a}, a.value().count()));
   expect_same_shape("blend_rows", a, b);
   if (a.shape().rank() < 1 || static_cast<std::int64_t>(mask.size()) != a.size(0)) {
     throw InvalidArgument("blend_rows", "mask", "one entry for each row of " + to_string(a.shape()),

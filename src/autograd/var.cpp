@@ -54,7 +54,7 @@ Node* Tape::append() {
   Node* node = new (memory_.take(sizeof(Node))) Node;
   node->tape = this;
   node->before = std::exchange(last_, node);
-  node->label = ProfileSpan::current();
+  node->profiled = ProfileSpan::current();
   return node;
 }
 
@@ -79,7 +79,10 @@ void Tape::backward(const Var& result, const Tensor& gradient) {
   for (Node* node = last_; node; node = node->before) {
     if (node->function && node->gradient) {
       std::optional<ProfileSpan> span;
-      if (node->label) span.emplace(*node->label, ProfileWork{}, true);
+      // Backward reads and writes gradients of the shapes that forward read and wrote. Multiply-adds are
+      // added by what multiplies.
+      const auto& [label, work] = node->profiled;
+      if (label) span.emplace(*label, ProfileWork{.bytes = work.bytes}, true);
       node->call(node->function, node->gradient);
     }
     node->end_function();  // releases what forward saved, so that memory falls while backward goes on
@@ -110,7 +113,7 @@ void accumulate(const Var& var, Tensor contribution) {
                           to_string(contribution.shape()));
   }
   static constexpr ProfileLabel label{"gradients added", ProfilePart::elementwise};
-  const ProfileSpan span(label);
+  const ProfileSpan span(label, {.bytes = 12.0 * static_cast<double>(contribution.count())});
   float* sum = node.gradient.data<float>();
   const float* added = contribution.data<float>();
   for_pieces(contribution.count(), [&](std::int64_t begin, std::int64_t end) {

@@ -7,7 +7,6 @@
 #include <memory>
 #include <tuple>
 
-#include "bench/probes.h"
 #include "bench/shares.h"
 #include "bench/timing.h"
 #include "fovea/core/error.h"
@@ -145,17 +144,17 @@ double seconds_of(Worker& worker, std::int64_t width, std::int64_t* tokens) {
 }
 
 struct Turns {
-  std::vector<double> seconds, peaks;  // of the task; multiply-adds a second
+  Peaks peaks;
+  std::vector<double> seconds = {};  // of the task
 };
 
-void describe(Worker& worker, InferenceRow& row, double peak) {
+void describe(Worker& worker, InferenceRow& row, const Peaks& peaks) {
   Profile profile(0);
-  std::int64_t tokens = 0;
-  const double all = seconds_of(worker, row.width, &tokens) * row.threads;
+  worker.work(row.width);
   profile.stop();
-  Shares shares = shares_of(profile, all);
+  Shares shares = shares_of(profile, row.threads);
   row.parts = std::move(shares.parts);
-  if (peak > 0.0) row.share = shares.multiply_adds / peak / row.seconds;
+  row.share = peaks.least_seconds(shares) / row.seconds;
 }
 
 void measure_all(
@@ -175,9 +174,11 @@ void measure_all(
             nn::use_threads(threads);
             const double seconds = seconds_of(*worker, width, &tokens[width]);
             if (round < 0) continue;
-            Turns& turn = turns[{width, weights, threads}];
+            Turns& turn =
+                turns.try_emplace({width, weights, threads}, Turns{Peaks(products_of(weights), threads)})
+                    .first->second;
             turn.seconds.push_back(seconds);
-            turn.peaks.push_back(measure(Probe::fma_f32, {.threads = threads}) / 2.0);
+            turn.peaks.measure();
           }
         }
       }
@@ -193,7 +194,7 @@ void measure_all(
           row.seconds = median(turn.seconds);
           row.tokens_per_second = static_cast<double>(tokens[width]) / row.seconds;
           row.per_second = static_cast<double>(worker->units(width)) / row.seconds;
-          describe(*worker, row, median(turn.peaks));
+          describe(*worker, row, turn.peaks);
           tell(row);
         }
       }

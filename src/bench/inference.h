@@ -39,11 +39,9 @@ struct InferenceRow {
   double seconds = 0.0;            ///< of the whole task: the median of all rounds
   double tokens_per_second = 0.0;  ///< written
   double per_second = 0.0;         ///< sentences, or texts
-  /// The time of all products at the measured peak of f32 multiply-adds of these threads, over the time of
-  /// the task. Above 1 is possible for bf16 and int8.
+  /// The time of all multiply-adds at the measured peaks of these threads (Peaks), over the time of the task.
   double share = 0.0;
-  std::vector<std::pair<std::string, double>> parts;  ///< of the time of all threads, largest first; the time
-                                                      ///< outside of every part is "other"
+  std::vector<std::pair<std::string, double>> parts;  ///< of the time of all threads, largest first
 };
 
 /// Translates random sentences by untrained models: the time does not depend on the values of the weights. A

@@ -4,7 +4,6 @@
 #include <chrono>
 #include <memory>
 
-#include "bench/probes.h"
 #include "bench/shares.h"
 #include "bench/timing.h"
 #include "fovea/models/language_model.h"
@@ -113,17 +112,18 @@ double seconds_of(const std::function<void()>& body) {
 }
 
 struct Described {
-  double multiply_adds = 0.0, bytes = 0.0;
-  ModelRow::Parts parts;
+  Shares shares;
+  double bytes = 0.0;  // of products
 };
 
 Described describe(int threads, const std::function<void()>& body) {
   Profile profile(0);
-  const double seconds = seconds_of(body);
+  body();
   profile.stop();
-  const Shares shares = shares_of(profile, seconds * threads);
-  Described result{.multiply_adds = shares.multiply_adds, .parts = shares.parts};
-  for (const ProfileTotal& total : profile.totals()) result.bytes += total.work.bytes;
+  Described result{.shares = shares_of(profile, threads)};
+  for (const ProfileTotal& total : profile.totals()) {
+    if (total.label->part == ProfilePart::products) result.bytes += total.work.bytes;
+  }
   return result;
 }
 
@@ -133,22 +133,21 @@ ModelRow measured(const ModelBench& bench, Worker& worker, WeightType weights, i
   for (const std::int64_t length : lengths_of(bench))
     sequences.push_back(sequence_of(std::ssize(sequences), length));
   const Ids prompt = sequence_of(bench.batch, bench.prompt);
-  const Probe operands = weights == WeightType::bf16 ? best_bf16_products() : Probe::fma_f32;
   ModelRow row{.weights = weights, .threads = threads, .ids = {}, .reading_parts = {}, .writing_parts = {}};
   row.ids = worker.write(prompt, 1 + bench.tokens);
   const bool writes = !row.ids.empty();
   const Described reading = describe(threads, [&] { worker.read(sequences); });
-  row.reading_multiply_adds = reading.multiply_adds;
-  row.reading_parts = reading.parts;
+  row.reading_parts = reading.shares.parts;
   if (writes) {
     const Described all = describe(threads, [&] { worker.write(prompt, 1 + bench.tokens); }),
                     first = describe(threads, [&] { worker.write(prompt, 1); });
     row.writing_bytes = (all.bytes - first.bytes) / static_cast<double>(bench.tokens);
-    row.writing_parts = all.parts;
+    row.writing_parts = all.shares.parts;
   }
-  std::vector<double> read, written, peaks, rates;
+  Peaks peaks(products_of(weights), threads);
+  std::vector<double> read, written, rates;
   for (std::int64_t round = 0; round < bench.rounds; ++round) {
-    peaks.push_back(measure(operands, {.threads = threads}) / 2.0);
+    peaks.measure();
     read.push_back(seconds_of([&] { worker.read(sequences); }));
     if (!writes) continue;
     rates.push_back(
@@ -159,7 +158,8 @@ ModelRow measured(const ModelBench& bench, Worker& worker, WeightType weights, i
     written.push_back((all - first) / static_cast<double>(bench.tokens));
   }
   row.reading = median(read);
-  row.peak = median(peaks);
+  row.peak = peaks.products();
+  row.reading_least = peaks.least_seconds(reading.shares);
   if (writes) row.writing = std::max(median(written), 0.0), row.read_rate = median(rates);
   return row;
 }

@@ -28,7 +28,8 @@ struct ModelRow {
   int threads = 1;
   double reading = 0.0;  ///< seconds of the batch: hidden states; of a translator those of its encoder, and
                          ///< the keys and values of its decoder's memory
-  double reading_multiply_adds = 0.0, peak = 0.0;  ///< of products; multiply-adds a second of such operands
+  double reading_least = 0.0;     ///< seconds of all its multiply-adds at the measured peaks (Peaks)
+  double peak = 0.0;              ///< multiply-adds a second of operands of the weights' type
   double writing = 0.0;           ///< seconds of a token at batch 1; 0: none is written, or noise is larger
   double writing_bytes = 0.0;     ///< that products of a token read and write
   double read_rate = 0.0;         ///< bytes a second out of 512 MiB

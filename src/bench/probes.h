@@ -23,7 +23,10 @@ enum class Probe : std::uint8_t {
   tanh,    ///< as the f32 kernels compute it, with load and sum, in the first-level cache
   read,    ///< bytes read from `footprint` bytes, again and again; each thread reads its own part
   update,  ///< bytes read and bytes written of numbers that are changed where they are, else as `read`
+  /// Operations/s of products of bytes, two for each: AVX-512's vpdpbusd, or AVX2's vpmaddubsw with the sums
+  dot_int8,
 };
+/// Those of `fovea bench kernels`, none of whose rows multiplies bytes.
 inline constexpr Probe all_probes[] = {Probe::fma_f32,     Probe::dot_bf16,       Probe::amx_bf16,
                                        Probe::exponential, Probe::exponential_16, Probe::tanh,
                                        Probe::read,        Probe::update};
@@ -44,6 +47,9 @@ struct ProbeOptions {
 
 /// The probe of the fastest products of bf16 numbers here: those of f32 where the CPU has none of bf16.
 Probe best_bf16_products();
+
+/// Likewise of int8 numbers.
+Probe best_int8_products();
 
 /// The rate for each second, of all threads together; 0 where absent.
 double measure(Probe probe, const ProbeOptions& options);

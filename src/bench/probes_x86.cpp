@@ -2,6 +2,7 @@
 
 #include <cstdint>
 
+#include "core/cpu.h"
 #include "kernels/tiles/product.h"
 
 #if defined(__x86_64__) && defined(__GNUC__)
@@ -62,6 +63,52 @@ __attribute__((target("avx512f,avx512bw,avx512vl,avx512bf16"))) double dot_bf16_
   return 4.0 * 16 * steps * sums;
 }
 
+namespace {
+
+// Bytes of 1: with other numbers the sums of whole numbers would wrap around sooner, which changes no time.
+__attribute__((target("avx512f,avx512bw,avx512vl,avx512vnni"))) double dot_int8_vnni() noexcept {
+  constexpr int steps = 2000, sums = 12;
+  const __m512i ones = _mm512_set1_epi8(1);
+  __m512i sum[sums];
+#pragma GCC unroll 12
+  for (int i = 0; i < sums; ++i) sum[i] = _mm512_set1_epi32(i);  // equal ones would be merged
+  for (int n = 0; n < steps; ++n) {
+#pragma GCC unroll 12
+    for (int i = 0; i < sums; ++i) sum[i] = _mm512_dpbusd_epi32(sum[i], ones, ones);
+  }
+#pragma GCC unroll 12
+  for (int i = 1; i < sums; ++i) sum[0] = _mm512_add_epi32(sum[0], sum[i]);
+  sink = static_cast<float>(_mm512_reduce_add_epi32(sum[0]));
+  return 8.0 * 16 * steps * sums;
+}
+
+// The factors change with the sums, or the compiler would multiply once for all steps.
+__attribute__((target("avx2"))) double dot_int8_avx2() noexcept {
+  constexpr int steps = 2000, sums = 8;
+  const __m256i bytes = _mm256_set1_epi8(1), ones = _mm256_set1_epi16(1);
+  __m256i sum[sums];
+#pragma GCC unroll 8
+  for (int i = 0; i < sums; ++i) sum[i] = _mm256_set1_epi32(i);
+  for (int n = 0; n < steps; ++n) {
+#pragma GCC unroll 8
+    for (int i = 0; i < sums; ++i) {
+      __m256i factor = bytes;
+      asm volatile("" : "+x"(factor));
+      sum[i] = _mm256_add_epi32(sum[i], _mm256_madd_epi16(_mm256_maddubs_epi16(factor, bytes), ones));
+    }
+  }
+#pragma GCC unroll 8
+  for (int i = 1; i < sums; ++i) sum[0] = _mm256_add_epi32(sum[0], sum[i]);
+  sink = static_cast<float>(_mm256_extract_epi32(sum[0], 0));
+  return 8.0 * 8 * steps * sums;
+}
+
+}  // namespace
+
+double dot_int8_step() noexcept {
+  return cpu_has_avx512_vnni() ? dot_int8_vnni() : dot_int8_avx2();
+}
+
 __attribute__((target("avx512f,avx512dq"))) double exponential_16_step(const float* x, int count) noexcept {
   const __m512 c0 = _mm512_set1_ps(0.99992522f), c1 = _mm512_set1_ps(0.69583354f),
                c2 = _mm512_set1_ps(0.22606716f), c3 = _mm512_set1_ps(0.07802452f);
@@ -86,6 +133,9 @@ double amx_step() noexcept {
   return 0.0;
 }
 double dot_bf16_step() noexcept {
+  return 0.0;
+}
+double dot_int8_step() noexcept {
   return 0.0;
 }
 double exponential_16_step(const float*, int) noexcept {

@@ -38,6 +38,8 @@ const char* meaning_of(Probe probe) {
       return "reading 64 MiB";
     case Probe::update:
       return "reading and writing 64 MiB";
+    case Probe::dot_int8:
+      return "dot products of int8";
   }
   return "";
 }

@@ -6,7 +6,6 @@
 #include <memory>
 #include <optional>
 
-#include "bench/probes.h"
 #include "bench/shares.h"
 #include "bench/timing.h"
 #include "fovea/core/error.h"
@@ -137,21 +136,18 @@ double seconds_of(Contender& model, autograd::Operands precision, std::int64_t u
 }
 
 struct Turns {
-  std::vector<double> seconds, peaks;  // of an update; multiply-adds a second
+  Peaks peaks;
+  std::vector<double> seconds = {};  // of an update
 };
 
-Probe peak_of(autograd::Operands precision) {
-  return precision == autograd::Operands::bf16 ? best_bf16_products() : Probe::fma_f32;
-}
-
-void describe(Contender& model, const TrainBench& bench, TrainRow& row, double peak) {
+void describe(Contender& model, const TrainBench& bench, TrainRow& row, const Peaks& peaks) {
   Profile profile(0);
   std::int64_t tokens = 0;
-  const double seconds = seconds_of(model, row.precision, bench.updates, &tokens);
+  seconds_of(model, row.precision, bench.updates, &tokens);
   profile.stop();
-  Shares shares = shares_of(profile, seconds * static_cast<double>(bench.updates));
+  Shares shares = shares_of(profile, row.threads);
   row.parts = std::move(shares.parts);
-  if (peak > 0.0) row.share = shares.multiply_adds / static_cast<double>(bench.updates) / peak / row.seconds;
+  row.share = peaks.least_seconds(shares) / static_cast<double>(bench.updates) / row.seconds;
 }
 
 }  // namespace
@@ -171,9 +167,10 @@ void measure_training(const TrainBench& bench, const std::function<void(const Tr
       for (const int threads : bench.threads) {
         nn::use_threads(threads);
         for (const autograd::Operands precision : bench.precisions) {
-          Turns& turn = turns[{threads, precision}];
+          Turns& turn = turns.try_emplace({threads, precision}, Turns{Peaks(products_of(precision), threads)})
+                            .first->second;
           turn.seconds.push_back(seconds_of(*model, precision, bench.updates, &tokens));
-          turn.peaks.push_back(measure(peak_of(precision), {.threads = threads}) / 2.0);
+          turn.peaks.measure();
         }
       }
     }
@@ -187,7 +184,7 @@ void measure_training(const TrainBench& bench, const std::function<void(const Tr
                      .seconds = median(turn.seconds),
                      .parts = {}};
         row.tokens_per_second = static_cast<double>(tokens) / row.seconds;
-        describe(*model, bench, row, median(turn.peaks));
+        describe(*model, bench, row, turn.peaks);
         tell(row);
       }
     }

@@ -30,12 +30,11 @@ struct TrainRow {
   int threads = 1;
   double seconds = 0.0;            ///< of an update: the median of all turns
   double tokens_per_second = 0.0;  ///< that the loss counts
-  /// The time of the layers' products, without those of attention, at the measured peak of these threads,
-  /// over the time of an update. The peak is that of the precision: of f32 multiply-adds, or of bf16 dot
-  /// products where the CPU has them.
+  /// The time of all multiply-adds at the measured peaks of these threads (Peaks), over the time of an
+  /// update.
   double share = 0.0;
   std::vector<std::pair<std::string, double>>
-      parts;  ///< of an update's time, largest first; they add up to 1
+      parts;  ///< of the time of all threads, largest first; they add up to 1
 };
 
 /// Calls `tell` for each model, number of threads and precision. These run in turns, so that other work

@@ -23,9 +23,11 @@ struct Task {
 void run(const bench::InferenceBench& bench, const Task& task) {
   fmt::print(
       "Untrained models: time does not depend on the values of the weights. \"of peak\" is the time of all "
-      "products at the measured f32 peak of these threads, divided by the time of the task. \"gain\" is "
-      "beside "
-      "the first number of threads. Parts are shares of the time of all threads.\n{:<12} {:<7} {:>5} {:>7} "
+      "multiply-adds at the measured peaks of these threads, that of the weights' type for their products "
+      "and "
+      "of f32 for others, divided by the time of the task. \"gain\" is beside the first number of threads. "
+      "Parts are shares of the time of all "
+      "threads.\n{:<12} {:<7} {:>5} {:>7} "
       "{:>10} {:>12} {:>6} {:>8}  parts, %\n",
       "model", "weights", task.width, "threads", "tokens/s", task.unit, "gain", "of peak");
   std::map<std::string, double> first;

@@ -27,7 +27,7 @@ std::string text_of(const bench::ModelRow::Parts& parts) {
 void print_row(const bench::ModelRow& row, double ids) {
   fmt::print("{:<7} {:>7} {:>10.2f} {:>10.0f} {:>7.1f}% {:>10.3f} {:>10.1f} {:>7.1f}%  {}; {}\n",
              autograd::to_string(row.weights), row.threads, 1e3 * row.reading, ids / row.reading,
-             100.0 * share(row.reading_multiply_adds, row.peak, row.reading), 1e3 * row.writing,
+             100.0 * share(row.reading_least, 1.0, row.reading), 1e3 * row.writing,
              row.writing > 0.0 ? 1.0 / row.writing : 0.0,
              100.0 * share(row.writing_bytes, row.read_rate, row.writing), text_of(row.reading_parts),
              text_of(row.writing_parts));
@@ -38,7 +38,7 @@ nlohmann::ordered_json json_of(const bench::ModelRow& row) {
   return {{"weights", autograd::to_string(row.weights)},
           {"threads", row.threads},
           {"reading_seconds", row.reading},
-          {"reading_share", share(row.reading_multiply_adds, row.peak, row.reading)},
+          {"reading_share", share(row.reading_least, 1.0, row.reading)},
           {"writing_seconds", row.writing},
           {"writing_bytes", row.writing_bytes},
           {"writing_share", share(row.writing_bytes, row.read_rate, row.writing)},
@@ -76,9 +76,9 @@ void register_bench_model(Command command_group) {
     for (const std::string& type : *weights) o->weights.push_back(autograd::parse_weight_type(type));
     if (!*json)
       fmt::print(
-          "Reading: the share of the peak of f32, or bf16, of these threads that its products reach. "
-          "Writing: "
-          "the share of the rate of reading 512 MiB. Parts are shares of the time of all threads.\n"
+          "Reading: the time of all multiply-adds at the measured peak of these threads and of their types, "
+          "as a share of its time. Writing: the share of the rate of reading 512 MiB. Parts are shares of "
+          "the time of all threads.\n"
           "{:<7} {:>7} {:>10} {:>10} {:>8} {:>10} {:>10} {:>8}  parts of reading; of writing, %\n",
           "weights", "threads", "read, ms", "ids/s", "of peak", "token, ms", "tokens/s", "of rate");
     const std::vector<std::int64_t> lengths = bench::lengths_of(*o);

@@ -12,10 +12,10 @@ namespace {
 
 void run(const bench::TrainBench& bench) {
   fmt::print(
-      "Updates of small models. \"of peak\" is the time of all products at the measured peak of these "
+      "Updates of small models. \"of peak\" is the time of all multiply-adds at the measured peak of these "
       "threads and this precision, divided by the time of an update. \"gain\" is beside the first row of a "
       "model. Parts are "
-      "shares of the time of the calling thread.\n{:<12} {:<9} {:>7} {:>10} {:>10} {:>6} {:>8}  parts, %\n",
+      "shares of the time of all threads.\n{:<12} {:<9} {:>7} {:>10} {:>10} {:>6} {:>8}  parts, %\n",
       "model", "precision", "threads", "ms", "tokens/s", "gain", "of peak");
   std::map<std::string, double> first;
   bench::measure_training(bench, [&](const bench::TrainRow& row) {

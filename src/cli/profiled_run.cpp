@@ -2,35 +2,21 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <fstream>
-#include <map>
-#include <utility>
-#include <vector>
-
-#include "bench/probes.h"
-#include "fovea/core/error.h"
+#include "bench/limits.h"
+#include "core/replace_file.h"
 #include "fovea/core/executor.h"
 
 namespace fovea::cli {
 namespace {
 
-// The shares of the time of all threads' outermost spans. Where one thread starts all work, that is the time
-// of the command.
-void print_parts(const Profile& profile) {
-  std::map<ProfilePart, double> own;
-  double all = 0.0;
-  for (const ProfileTotal& total : profile.totals()) {
-    own[total.label->part] += total.own;
-    all += total.own;
-  }
-  if (all < profile.seconds()) own[ProfilePart::other] += profile.seconds() - all;
-  std::vector<std::pair<ProfilePart, double>> parts(own.begin(), own.end());
-  std::sort(parts.begin(), parts.end(), [](const auto& a, const auto& b) { return a.second > b.second; });
-  fmt::print(stderr, "profile: {:.2f} s\n", profile.seconds());
-  for (const auto& [part, seconds] : parts)
-    fmt::print(stderr, "  {:<13} {:>8.3f} s {:>5.1f} %\n", to_string(part), seconds,
-               100.0 * seconds / std::max(all, profile.seconds()));
+void print_parts(const Profile& profile, int threads) {
+  const double whole = threads * profile.seconds();
+  fmt::print(stderr, "profile: {:.3f} s on {} threads, {:.3f} s in all\n", profile.seconds(), threads, whole);
+  for (const auto& [part, seconds] : profile.parts(threads))
+    fmt::print(stderr, "  {:<13} {:>8.3f} s {:>5.1f} %\n", to_string(part), seconds, 100.0 * seconds / whole);
+  if (profile.dropped() > 0)
+    fmt::print(stderr, "  {} events are counted here but are not in the trace, which had no room for them\n",
+               profile.dropped());
 }
 
 }  // namespace
@@ -43,7 +29,7 @@ void ProfiledRun::add_to(Command app, const std::string& name) {
   command.when_read([this] {
     if (file_.empty()) return;
     // A trace is written at the end, so a path that cannot be written is refused now.
-    if (!std::ofstream(file_, std::ios::app)) throw FileError(file_, -1, "cannot be opened for writing");
+    check_replaceable(file_);
     profile_.emplace();
   });
 }
@@ -51,13 +37,8 @@ void ProfiledRun::add_to(Command app, const std::string& name) {
 void ProfiledRun::finish() {
   if (!profile_) return;
   profile_->stop();
-  print_parts(*profile_);
-  const bench::ProbeOptions machine{.threads = default_executor().thread_count()};
-  ProfileLimits limits{.multiply_adds_per_second = bench::measure(bench::Probe::fma_f32, machine) / 2.0,
-                       .bytes_per_second = bench::measure(bench::Probe::read, machine)};
-  if (bench::absence_of(bench::Probe::dot_bf16).empty())
-    limits.bf16_multiply_adds_per_second = bench::measure(bench::Probe::dot_bf16, machine) / 2.0;
-  profile_->write_chrome_trace(file_, limits);
+  print_parts(*profile_, default_executor().thread_count());
+  profile_->write_chrome_trace(file_, bench::profile_limits);
   profile_.reset();
 }
 

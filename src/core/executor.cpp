@@ -129,6 +129,7 @@ class Team {
       const std::lock_guard lock(mutex_);
       body_ = &body;
       count_ = count;
+      call_ = ProfileCall(static_cast<int>(std::min<std::int64_t>(threads, count)));
       next_.store(0, std::memory_order_relaxed);
       failure_ = nullptr;
       running_.store(static_cast<int>(workers_.size()), std::memory_order_relaxed);
@@ -205,9 +206,11 @@ class Team {
 
   void drain(int worker) {
     const InsideBody guard;
+    std::int64_t unit = next_.fetch_add(1, std::memory_order_relaxed);
+    if (unit >= count_) return;
+    const ProfileSpan share(worker == 0 ? ProfileCall() : call_);
     try {
-      for (std::int64_t unit; (unit = next_.fetch_add(1, std::memory_order_relaxed)) < count_;)
-        (*body_)(unit, worker);
+      for (; unit < count_; unit = next_.fetch_add(1, std::memory_order_relaxed)) (*body_)(unit, worker);
     } catch (...) {
       next_.store(count_, std::memory_order_relaxed);
       const std::lock_guard lock(mutex_);
@@ -226,6 +229,7 @@ class Team {
   std::atomic<std::int64_t> next_{0};
   const ParallelBody* body_ = nullptr;
   std::int64_t count_ = 0;
+  ProfileCall call_;  // of the calling thread, while a profile records
   std::atomic<std::uint64_t> generation_{0};
   std::atomic<int> running_{0};
   std::atomic<bool> caller_sleeps_{false};

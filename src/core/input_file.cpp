@@ -10,6 +10,7 @@
 #include <cstring>
 
 #include "fovea/core/error.h"
+#include "fovea/core/profile.h"
 
 namespace fovea {
 
@@ -42,6 +43,7 @@ InputFile::~InputFile() {
 
 void InputFile::take(void* to, std::uint64_t bytes) {
   if (at_ > size_ || bytes > size_ - at_) fail(static_cast<std::int64_t>(size_), "ends early");
+  ProfileSpan::add({.bytes = static_cast<double>(bytes)});
   auto* out = static_cast<char*>(to);
   while (bytes > 0) {
     const bool hit = at_ >= buffered_ && at_ < buffered_ + buffer_.size();

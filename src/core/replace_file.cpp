@@ -82,6 +82,24 @@ void write_to(const std::filesystem::path& path, const std::filesystem::path& op
 
 }  // namespace
 
+void check_replaceable(const std::filesystem::path& path) {
+  const std::filesystem::path target = followed(path);
+  if (is_device(target)) {
+    if (::access(target.c_str(), W_OK) != 0) fail(path, "cannot be opened for writing");
+    return;
+  }
+  // A folder cannot be replaced, though one can write beside it.
+  std::error_code error;
+  if (std::filesystem::is_directory(target, error)) {
+    errno = EISDIR;
+    fail(path, "cannot be opened for writing");
+  }
+  std::filesystem::path partial = target;
+  partial += ".partial";
+  write_to(path, partial, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, {});
+  ::unlink(partial.c_str());
+}
+
 void replace_file(const std::filesystem::path& path, std::span<const std::string_view> pieces) {
   const std::filesystem::path target = followed(path);
   if (is_device(target)) return write_to(path, target, O_WRONLY | O_TRUNC | O_CLOEXEC, pieces);

@@ -11,4 +11,8 @@ namespace fovea {
 /// stays. A pipe or a device such as /dev/stdout is written directly. Throws FileError.
 void replace_file(const std::filesystem::path& path, std::span<const std::string_view> pieces);
 
+/// Throws the FileError that replace_file would throw for a path that cannot be opened, and leaves all files
+/// as they are. For a path that is written only after long work.
+void check_replaceable(const std::filesystem::path& path);
+
 }  // namespace fovea

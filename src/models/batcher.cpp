@@ -379,11 +379,18 @@ void Batcher::Impl::count(std::span<const Share> shares) {
 
 bool Batcher::step() {
   Impl& s = *impl_;
-  s.take_arrivals();
-  s.admit();
-  std::vector<Impl::Reading> readings = s.choose();
-  if (readings.empty()) return waiting() > 0;
-  std::vector<Impl::Share> shares = s.share_out(readings);
+  static constexpr ProfileLabel choosing{"texts of a step", ProfilePart::data},
+      telling{"tokens told", ProfilePart::data};
+  std::vector<Impl::Reading> readings;
+  std::vector<Impl::Share> shares;
+  {
+    const ProfileSpan span(choosing);
+    s.take_arrivals();
+    s.admit();
+    readings = s.choose();
+    if (readings.empty()) return waiting() > 0;
+    shares = s.share_out(readings);
+  }
   if (shares.size() == 1) {
     s.read(shares.front());
   } else {
@@ -396,6 +403,7 @@ bool Batcher::step() {
       }
     });
   }
+  const ProfileSpan span(telling);
   s.count(shares);
   std::exception_ptr error;
   for (const Impl::Share& share : shares) {

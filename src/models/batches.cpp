@@ -5,6 +5,7 @@
 
 #include "fovea/core/error.h"
 #include "fovea/core/executor.h"
+#include "fovea/core/profile.h"
 
 namespace fovea::models {
 
@@ -22,6 +23,8 @@ void for_batches(std::span<const std::int64_t> lengths, std::int64_t size,
   constexpr std::int64_t fewest_batches = 4, fewest_texts = 4;
   size = std::min(size, std::max((std::ssize(order) + fewest_batches - 1) / fewest_batches, fewest_texts));
   const std::int64_t batches = (std::ssize(order) + size - 1) / size;
+  static constexpr ProfileLabel label{"batches of texts", ProfilePart::other};
+  const ProfileSpan span(label);
   default_executor().parallel_for(batches, [&](std::int64_t unit, int) {
     const std::int64_t begin = (batches - 1 - unit) * size, count = std::min(size, std::ssize(order) - begin);
     work(std::span(order).subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(count)));

@@ -5,6 +5,7 @@
 #include <limits>
 #include <numeric>
 
+#include "fovea/core/profile.h"
 #include "models/rows.h"
 #include "models/short_output.h"
 
@@ -67,6 +68,8 @@ class Stepper {
   }
 
   void reorder(const std::vector<std::int64_t>& index) {
+    static constexpr ProfileLabel label{"states of hypotheses", ProfilePart::search};
+    const ProfileSpan span(label);
     if (state_) state_->reorder(index);
   }
 
@@ -186,6 +189,8 @@ class Search {
   }
 
   void advance(const nn::Var& hidden) {
+    static constexpr ProfileLabel label{"hypotheses", ProfilePart::search};
+    const ProfileSpan span(label);
     std::vector<Live> next;
     std::vector<std::int64_t> index;
     past_.push_back({stepper_.alignment(), {}});
@@ -263,6 +268,8 @@ std::vector<std::vector<Hypothesis>> decode(SequenceToSequence& model,
 Batch make_batch(const std::vector<std::vector<std::int32_t>>& sources,
                  const std::vector<std::vector<std::int32_t>>& targets, std::int32_t bos, std::int32_t eos,
                  SourceEnd source_end) {
+  static constexpr ProfileLabel label{"batch of ids", ProfilePart::data};
+  const ProfileSpan span(label);
   Batch batch;
   batch.size = static_cast<std::int64_t>(sources.size());
   for (const auto& source : sources)

@@ -6,6 +6,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "fovea/core/profile.h"
 #include "models/stack.h"
 
 namespace fovea::models {
@@ -156,6 +157,9 @@ Tensor LanguageModel::logits(const nn::Var& hidden) {
                                    autograd::Products::by_row)
                       .value();
   float* x = logits.data<float>();
+  if (logit_factor_ == 1.0f && !logit_cap_) return logits;
+  static constexpr ProfileLabel label{"scaled logits", ProfilePart::elementwise};
+  const ProfileSpan span(label, {.bytes = 8.0 * static_cast<double>(logits.count())});
   if (logit_factor_ != 1.0f)
     std::transform(x, x + logits.count(), x, [this](float logit) { return logit_factor_ * logit; });
   if (logit_cap_)

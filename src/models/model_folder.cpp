@@ -11,6 +11,7 @@
 
 #include "core/excerpt.h"
 #include "files/json_scanner.h"
+#include "fovea/core/profile.h"
 #include "fovea/files/bytes.h"
 #include "models/configs.h"
 #include "models/family/load.h"
@@ -55,6 +56,8 @@ std::string as_starcoder(const std::string& parameter) {
 
 void save(const std::string& folder, const nn::ParameterSet& parameters, Rename rename,
           const std::string& config) {
+  static constexpr ProfileLabel label{"writing a model", ProfilePart::data};
+  const ProfileSpan span(label);
   std::error_code error;
   std::filesystem::create_directories(folder, error);
   if (error) throw FileError(folder, -1, "cannot be made: " + error.message());
@@ -201,6 +204,8 @@ ModelFolder::ModelFolder(const std::filesystem::path& folder)
 }
 
 std::unique_ptr<SequenceToSequence> ModelFolder::sequence_to_sequence(Packed packed) const {
+  static constexpr ProfileLabel label{"reading a model", ProfilePart::data};
+  const ProfileSpan span(label);
   if (family_kind(config_)) return family_translator(*this, packed);  // or says what else the folder has
   const auto make = [this](const ModelConfig&, nn::ParameterSet parameters) {
     return make_model(config_, std::move(parameters));
@@ -259,6 +264,8 @@ bool is_own(const std::string& config) {
 }  // namespace
 
 LanguageModel ModelFolder::language_model(Packed packed) const {
+  static constexpr ProfileLabel label{"reading a model", ProfilePart::data};
+  const ProfileSpan span(label);
   const auto make = [](const LanguageModelConfig& config, nn::ParameterSet parameters) {
     return std::make_unique<LanguageModel>(config, std::move(parameters));
   };
@@ -275,6 +282,8 @@ LanguageModel ModelFolder::language_model(Packed packed) const {
 }
 
 TextEncoder ModelFolder::text_encoder(Packed packed) const {
+  static constexpr ProfileLabel label{"reading a model", ProfilePart::data};
+  const ProfileSpan span(label);
   return family_text_encoder(*this, packed);
 }
 

@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "fovea/core/philox.h"
+#include "fovea/core/profile.h"
 #include "fovea/models/generate_until.h"
 
 namespace fovea::models {
@@ -74,6 +75,8 @@ std::vector<float> penalized(std::span<const float> logits, std::span<const std:
 
 void write_next(std::span<const float> logits, std::span<const std::int32_t> read,
                 const SampleOptions& options, Generated& written) {
+  static constexpr ProfileLabel label{"choice of a token", ProfilePart::search};
+  const ProfileSpan span(label, {.bytes = 4.0 * static_cast<double>(logits.size())});
   const double uniform = uniform_of(options.seed, options.first + std::ssize(written.ids));
   Tensor own(DType::f32, {1, std::ssize(logits)});
   std::copy(logits.begin(), logits.end(), own.data<float>());

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "fovea/core/executor.h"
+#include "fovea/core/profile.h"
 
 namespace fovea::models {
 namespace {
@@ -19,6 +20,8 @@ ShortOutputs::ShortOutputs(SequenceToSequence& model, const Shortlist& shortlist
                            const std::vector<std::vector<std::int32_t>>& sources, std::int32_t end,
                            std::span<const std::int32_t> never)
     : outputs_(sources.size()) {
+  static constexpr ProfileLabel label{"rows of a short-list", ProfilePart::search};
+  const ProfileSpan span(label);
   if (shortlist.vocabulary() != model.vocabulary())
     refuse("one of the model's " + std::to_string(model.vocabulary()) + " pieces",
            "one of " + std::to_string(shortlist.vocabulary()));
@@ -71,6 +74,8 @@ ShortOutputs::ShortOutputs(SequenceToSequence& model, const Shortlist& shortlist
 
 std::vector<std::vector<autograd::Probable>> ShortOutputs::most_probable(
     const Tensor& hidden, std::size_t count, const std::function<std::size_t(std::size_t row)>& sentence_of) {
+  static constexpr ProfileLabel label{"most probable of a short-list", ProfilePart::search};
+  const ProfileSpan span(label);
   const auto rows = static_cast<std::size_t>(hidden.size(0));
   std::vector<std::size_t> begins;
   for (std::size_t row = 0; row < rows; ++row) {

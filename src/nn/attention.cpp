@@ -9,6 +9,7 @@
 #include "fovea/attention/mask_definition.h"
 #include "fovea/attention/normalizer_properties.h"
 #include "fovea/attention/score_definition.h"
+#include "fovea/core/profile.h"
 #include "nn/planned_size.h"
 
 namespace fovea::nn {
@@ -379,6 +380,8 @@ void MultiHeadAttention::append(Context& context, const Var& memory, const Cache
                           : autograd::rotate_packed(keys, table, options_.num_kv_heads, starts, first);
   }
   const Tensor k = keys.value(), v = made.values.value();
+  static constexpr ProfileLabel label{"keys and values kept", ProfilePart::attention};
+  const ProfileSpan span(label, {.bytes = 8.0 * static_cast<double>(k.count() + v.count())});
   const auto rows_of = [&](const Tensor& rows, std::size_t entry, std::int64_t dim) {
     const std::int64_t width = options_.num_kv_heads * dim, length = rows.size(1);
     const std::int64_t first = starts.empty() ? static_cast<std::int64_t>(entry) * length : starts[entry];

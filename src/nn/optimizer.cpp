@@ -101,6 +101,8 @@ double Adam::step(double rate, double gradient_scale) {
   if (options_.clip_norm > 0.0 && norm > options_.clip_norm) gradient_scale *= options_.clip_norm / norm;
   ++steps_;
   parameters_.unpack();
+  // Value, gradient and both moments are read, and written.
+  if (ProfileSpan::recording()) ProfileSpan::add({.bytes = 32.0 * static_cast<double>(parameters_.count())});
   const auto t = static_cast<double>(steps_);
   const Update u{.rate = static_cast<float>(rate / (1.0 - std::pow(options_.beta1, t))),
                  .beta1 = static_cast<float>(options_.beta1),

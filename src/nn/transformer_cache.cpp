@@ -6,11 +6,16 @@
 
 #include "core/starts.h"
 #include "fovea/attention/mask_definition.h"
+#include "fovea/core/profile.h"
 #include "nn/stack_memory.h"
 #include "nn/transformer_run.h"
 
 namespace fovea::nn {
 namespace {
+
+// What a cache needs besides the rows that are copied into it. Some sequences a step make it a tenth of the
+// time of small models.
+constexpr ProfileLabel cache_label{"places in a cache", ProfilePart::attention};
 
 std::vector<Sequence*> addresses(std::vector<Sequence>& sequences) {
   std::vector<Sequence*> result;
@@ -181,9 +186,12 @@ Var TransformerStack::read(Context& context, const Var& x, const Sequences& to, 
   check_sequences(x, to);
   Reserved reserved(to);
   std::vector<std::int64_t> first;  // the position of each entry's first row
-  for (std::size_t e = 0; e < to.entries.size(); ++e) {
-    to.cache.reserve(*to.entries[e], rows_of(to, e, x.size(1)));
-    first.push_back(to.cache.length(*to.entries[e]));
+  {
+    const ProfileSpan span(cache_label);
+    for (std::size_t e = 0; e < to.entries.size(); ++e) {
+      to.cache.reserve(*to.entries[e], rows_of(to, e, x.size(1)));
+      first.push_back(to.cache.length(*to.entries[e]));
+    }
   }
   std::vector<KeyValueView> views(to.entries.size());
   Var first_value;  // of RWKV-7
@@ -202,7 +210,10 @@ Var TransformerStack::read(Context& context, const Var& x, const Sequences& to, 
                                    .starts = to.starts});
     Var queries;
     layer.self->append(context, rows, {to.cache, number, to.entries}, to.starts, &queries);
-    for (std::size_t e = 0; e < views.size(); ++e) views[e] = to.cache.view(number, *to.entries[e]);
+    {
+      const ProfileSpan span(cache_label);
+      for (std::size_t e = 0; e < views.size(); ++e) views[e] = to.cache.view(number, *to.entries[e]);
+    }
     return layer.self->attend_cached(context, rows, views,
                                      {.mask = call.mask,
                                       .key_lengths = call.lengths,
@@ -218,6 +229,7 @@ Var TransformerStack::read(Context& context, const Var& x, const Sequences& to, 
   const Var y = leave(context, std::move(stream));
   views.clear();  // a view that is held would make commit's pages look shared
   if (to.before_commit) to.before_commit(y);
+  const ProfileSpan span(cache_label);
   to.cache.commit(to.entries, to.ids);
   reserved.commit();
   return y;
@@ -272,8 +284,11 @@ Var TransformerStack::extend(Context& context, const Var& x, Cache& cache, const
           {.mask = call.memory_mask, .key_lengths = readers.lengths, .query_starts = readers.starts});
       return reshape(read, {count, 1, dim});
     }
-    for (std::size_t e = 0; e < views.size(); ++e)
-      views[e] = cache.memory_->rows.view(number, cache.memory_->entries[reads[e]]);
+    {
+      const ProfileSpan span(cache_label);
+      for (std::size_t e = 0; e < views.size(); ++e)
+        views[e] = cache.memory_->rows.view(number, cache.memory_->entries[reads[e]]);
+    }
     return layer.memory->attend_cached(context, rows, views,
                                        {.mask = call.memory_mask,
                                         .key_lengths = call.memory_lengths,

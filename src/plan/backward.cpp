@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "plan/packed.h"
+#include "plan/profiled_work.h"
 #include "plan/projection.h"
 #include "plan/rows.h"
 #include "plan/run.h"
@@ -360,6 +361,7 @@ void attend_backward(const AttentionPlan& plan, const AttentionInputs& inputs, c
     for (const NamedArgument<TensorView>& gradient : gradients.arguments.all()) clear_rows(gradient.view);
     return;
   }
+  add_backward_work(impl, inputs, sizes);
   if (PackedBatch(inputs)) return attend_packed_backward(impl, call, loss, gradients, resources);
   Executor& executor = executor_of(resources, 2.5 * multiply_adds(impl, sizes));
   const std::size_t bytes = backward_bytes(impl, sizes, executor.thread_count(), loss_of(loss));

@@ -5,6 +5,7 @@
 #include <type_traits>
 
 #include "plan/packed.h"
+#include "plan/profiled_work.h"
 #include "plan/rows.h"
 #include "plan/run.h"
 #include "plan/small_calls.h"
@@ -239,6 +240,7 @@ void attend(const AttentionPlan& plan, const AttentionInputs& inputs, const Atte
   check_outputs(impl, inputs, outputs, result_sizes(inputs, sizes));
   if (sizes.batch == 0 || sizes.query_len == 0) return;
   if (sizes.key_len == 0) return write_fully_masked(impl, outputs);
+  add_attention_work(impl, inputs, sizes);
   if (PackedBatch(inputs)) return attend_packed(impl, call, outputs, resources);
   const Runs runs = runs_of(impl, outputs, sizes);
   Executor& executor = executor_of(resources, multiply_adds(impl, sizes));

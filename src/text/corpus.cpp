@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "fovea/core/error.h"
+#include "fovea/core/profile.h"
 #include "fovea/files/bytes.h"
 #include "fovea/text/alignment.h"
 #include "text/line_reader.h"
@@ -104,6 +105,8 @@ std::string ReadReport::to_string() const {
 
 ReadResult read_parallel_files(const std::filesystem::path& source, const std::filesystem::path& target,
                                const ReadOptions& options) {
+  static constexpr ProfileLabel label{"reading lines", ProfilePart::data};
+  const ProfileSpan span(label);
   LineReader sources(source, options.max_line_bytes), targets(target, options.max_line_bytes);
   ReadResult result;
   for (;;) {
@@ -124,6 +127,8 @@ ReadResult read_parallel_files(const std::filesystem::path& source, const std::f
 }
 
 ReadResult read_tsv(const std::filesystem::path& file, const ReadOptions& options) {
+  static constexpr ProfileLabel label{"reading lines", ProfilePart::data};
+  const ProfileSpan span(label);
   LineReader reader(file, options.max_line_bytes);
   ReadResult result;
   bool all_aligned = true;
@@ -158,6 +163,8 @@ ReadResult read_tsv(const std::filesystem::path& file, const ReadOptions& option
 }
 
 std::vector<std::string> read_lines(const std::filesystem::path& file, const ReadOptions& options) {
+  static constexpr ProfileLabel label{"reading lines", ProfilePart::data};
+  const ProfileSpan span(label);
   LineReader reader(file, options.max_line_bytes);
   std::vector<std::string> lines;
   while (reader.next()) {
@@ -168,6 +175,8 @@ std::vector<std::string> read_lines(const std::filesystem::path& file, const Rea
 }
 
 std::vector<CheckedLine> read_checked_lines(const std::filesystem::path& file, std::int64_t max_line_bytes) {
+  static constexpr ProfileLabel label{"reading lines", ProfilePart::data};
+  const ProfileSpan span(label);
   LineReader reader(file, max_line_bytes);
   std::vector<CheckedLine> lines;
   while (reader.next()) {

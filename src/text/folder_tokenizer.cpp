@@ -3,6 +3,7 @@
 
 #include "core/excerpt.h"
 #include "fovea/core/error.h"
+#include "fovea/core/profile.h"
 #include "fovea/text/tokenizer_json.h"
 #include "text/folder_config.h"
 #include "text/sentencepiece_json.h"
@@ -71,6 +72,8 @@ bool has_folder_tokenizer(const std::filesystem::path& folder) {
 }
 
 FolderTokenizer read_folder_tokenizer(const std::filesystem::path& folder) {
+  static constexpr ProfileLabel label{"reading a tokenizer", ProfilePart::data};
+  const ProfileSpan span(label);
   const std::filesystem::path path = folder / "tokenizer.json",
                               config_path = folder / "tokenizer_config.json";
   std::error_code error;

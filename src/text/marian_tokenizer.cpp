@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "fovea/core/error.h"
+#include "fovea/core/profile.h"
 #include "fovea/files/bytes.h"
 #include "text/pipeline/model.h"
 #include "text/sentencepiece_spans.h"
@@ -82,6 +83,8 @@ Encoding MarianTokenizer::encoding(std::string_view text) const {
 }
 
 std::vector<std::int32_t> MarianTokenizer::encode(std::string_view text) const {
+  static constexpr ProfileLabel label{"text to tokens", ProfilePart::data};
+  const ProfileSpan span(label, {.bytes = static_cast<double>(text.size())});
   return encoding(text).ids;
 }
 
@@ -98,6 +101,8 @@ std::string MarianTokenizer::token(std::int32_t id) const {
 }
 
 std::string MarianTokenizer::decode(std::span<const std::int32_t> ids) const {
+  static constexpr ProfileLabel label{"tokens to text", ProfilePart::data};
+  const ProfileSpan span(label, {.bytes = 4.0 * static_cast<double>(ids.size())});
   std::vector<std::string_view> pieces;
   for (const std::int32_t id : ids) {
     const auto piece = impl_->vocab.token(id);

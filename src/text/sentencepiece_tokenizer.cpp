@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "fovea/core/error.h"
+#include "fovea/core/profile.h"
 #include "fovea/files/bytes.h"
 #include "fovea/text/tokenizer.h"
 #include "text/sentencepiece_classes.h"
@@ -68,6 +69,8 @@ SentencePieceTokenizer::~SentencePieceTokenizer() = default;
 
 std::unique_ptr<SentencePieceTokenizer> SentencePieceTokenizer::train(std::span<const std::string> lines,
                                                                       const SentencePieceOptions& options) {
+  static constexpr ProfileLabel label{"learning a tokenizer", ProfilePart::data};
+  const ProfileSpan span(label);
   check_training(lines, options);
   LinesIterator iterator(lines);
   std::string serialized;
@@ -108,6 +111,8 @@ std::unique_ptr<SentencePieceTokenizer> SentencePieceTokenizer::from_bytes(std::
 }
 
 std::vector<std::int32_t> SentencePieceTokenizer::encode(std::string_view line) const {
+  static constexpr ProfileLabel label{"text to tokens", ProfilePart::data};
+  const ProfileSpan span(label, {.bytes = static_cast<double>(line.size())});
   std::vector<int> ids;
   const auto status = model_->processor.Encode(line, &ids);
   if (!status.ok()) throw Error("SentencePieceTokenizer::encode: " + status.ToString());
@@ -119,6 +124,8 @@ Encoding SentencePieceTokenizer::encoding(std::string_view line) const {
 }
 
 std::string SentencePieceTokenizer::decode(std::span<const std::int32_t> ids) const {
+  static constexpr ProfileLabel label{"tokens to text", ProfilePart::data};
+  const ProfileSpan span(label, {.bytes = 4.0 * static_cast<double>(ids.size())});
   std::vector<int> kept;
   for (const std::int32_t id : ids) {
     if (id < 0 || id >= size()) {
@@ -183,6 +190,8 @@ void SentencePieceTokenizer::save(const std::filesystem::path& folder, const std
 }
 
 std::unique_ptr<Tokenizer> load_tokenizer(const std::filesystem::path& folder, const std::string& prefix) {
+  static constexpr ProfileLabel label{"reading a tokenizer", ProfilePart::data};
+  const ProfileSpan span(label);
   const std::filesystem::path model = folder / (prefix + "spm.model"),
                               list = folder / (prefix + "vocab.json");
   std::error_code error;

@@ -3,6 +3,7 @@
 #include <unordered_map>
 
 #include "fovea/core/error.h"
+#include "fovea/core/profile.h"
 #include "text/utf8.h"
 
 namespace fovea::text {
@@ -30,6 +31,8 @@ std::vector<std::string> Tokenizer::words(std::span<const std::string> pieces) c
 
 std::unique_ptr<WhitespaceTokenizer> WhitespaceTokenizer::build(std::span<const std::string> lines,
                                                                 const WhitespaceOptions& options) {
+  static constexpr ProfileLabel label{"learning a tokenizer", ProfilePart::data};
+  const ProfileSpan span(label);
   std::unordered_map<std::string, std::int64_t> counts;
   for (const std::string& line : lines) {
     if (find_invalid_utf8(line) != std::string_view::npos) {
@@ -42,6 +45,8 @@ std::unique_ptr<WhitespaceTokenizer> WhitespaceTokenizer::build(std::span<const 
 }
 
 std::vector<std::int32_t> WhitespaceTokenizer::encode(std::string_view line) const {
+  static constexpr ProfileLabel label{"text to tokens", ProfilePart::data};
+  const ProfileSpan span(label, {.bytes = static_cast<double>(line.size())});
   std::vector<std::int32_t> ids;
   for (const std::string_view word : split_words(line)) {
     const std::int32_t id = vocabulary_.id_of(word);
@@ -68,6 +73,8 @@ Encoding WhitespaceTokenizer::encoding(std::string_view line) const {
 }
 
 std::string WhitespaceTokenizer::decode(std::span<const std::int32_t> ids) const {
+  static constexpr ProfileLabel label{"tokens to text", ProfilePart::data};
+  const ProfileSpan span(label, {.bytes = 4.0 * static_cast<double>(ids.size())});
   std::string text;
   bool joined = true;
   for (const std::int32_t id : ids) {

@@ -5,6 +5,7 @@
 
 #include "core/excerpt.h"
 #include "fovea/core/error.h"
+#include "fovea/core/profile.h"
 #include "fovea/files/bytes.h"
 #include "text/pipeline/added_tokens.h"
 #include "text/pipeline/decoders.h"
@@ -207,6 +208,8 @@ JsonTokenizer JsonTokenizer::from_json(std::string text, const std::string& name
 }
 
 Encoding JsonTokenizer::encode(std::string_view text, const EncodeOptions& options) const {
+  static constexpr ProfileLabel label{"text to tokens", ProfilePart::data};
+  const ProfileSpan span(label, {.bytes = static_cast<double>(text.size())});
   return impl_->encode({&text, 1}, options);
 }
 
@@ -217,6 +220,8 @@ Encoding JsonTokenizer::encode(std::string_view first, std::string_view second,
 }
 
 std::string JsonTokenizer::decode(std::span<const std::int32_t> ids, SpecialTokens special_tokens) const {
+  static constexpr ProfileLabel label{"tokens to text", ProfilePart::data};
+  const ProfileSpan span(label, {.bytes = 4.0 * static_cast<double>(ids.size())});
   std::vector<std::string> tokens;
   for (const std::int32_t id : ids) {
     const auto spelling = impl_->spelling(id);

@@ -26,6 +26,8 @@ std::int64_t width(const Example& example) {
 std::vector<std::vector<std::size_t>> make_batches(const std::vector<Example>& examples,
                                                    std::int64_t batch_words, std::uint64_t seed,
                                                    std::int64_t epoch, std::size_t group) {
+  static constexpr ProfileLabel label{"batches of an epoch", ProfilePart::data};
+  const ProfileSpan span(label);
   PhiloxStream random(seed ^ 0xB5297A4D3F84D5B5u, static_cast<std::uint64_t>(epoch) << 34);
   std::vector<std::size_t> order(examples.size());
   std::iota(order.begin(), order.end(), std::size_t{0});

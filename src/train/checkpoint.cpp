@@ -9,6 +9,7 @@
 
 #include "core/excerpt.h"
 #include "files/json_scanner.h"
+#include "fovea/core/profile.h"
 #include "train/validation_json.h"
 
 namespace fovea::train {
@@ -105,6 +106,8 @@ std::string snapshot_path(const std::string& folder, std::int64_t update) {
 
 void save_checkpoint(const std::string& folder, const TrainState& state, const std::string& fingerprint,
                      nn::ParameterSet& parameters, nn::Adam& adam) {
+  static constexpr ProfileLabel label{"writing a checkpoint", ProfilePart::data};
+  const ProfileSpan span(label);
   json curve = json::array();
   for (const Validation& v : state.curve) curve.push_back(to_json(v));
   // Numbers that must come back to the last bit are integers or go through JSON's shortest round-trip form of
@@ -175,6 +178,8 @@ json read_state(const std::string& path, std::string text, std::vector<Validatio
 
 TrainState load_checkpoint(const std::string& folder, const std::string& fingerprint,
                            nn::ParameterSet& parameters, nn::Adam& adam) {
+  static constexpr ProfileLabel label{"reading a checkpoint", ProfilePart::data};
+  const ProfileSpan span(label);
   const std::string path = checkpoint_path(folder);
   const files::TensorFile file = files::load_safetensors(path);
   const auto kept = file.metadata.find("fovea.fingerprint"), record = file.metadata.find("fovea.state");

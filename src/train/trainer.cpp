@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <numeric>
 
+#include "fovea/core/profile.h"
 #include "fovea/models/batches.h"
 #include "fovea/models/decoding.h"
 #include "fovea/models/model_folder.h"
@@ -18,6 +19,8 @@ namespace {
 
 // FNV-1a over the ids, to check that a checkpoint belongs to the data.
 std::uint64_t hash_of(const std::vector<Example>& examples) {
+  static constexpr ProfileLabel label{"hash of the data", ProfilePart::data};
+  const ProfileSpan span(label);
   std::uint64_t hash = 0xcbf29ce484222325u;
   const auto mix = [&](std::int64_t value) {
     hash = (hash ^ static_cast<std::uint64_t>(value)) * 0x100000001b3u;

@@ -5,6 +5,7 @@
 #include <span>
 #include <sstream>
 
+#include "fovea/core/profile.h"
 #include "fovea/models/batches.h"
 #include "fovea/models/model_folder.h"
 
@@ -82,6 +83,8 @@ std::vector<std::string> pieces_of(const text::Tokenizer& tokenizer, const std::
 
 Translation Translator::describe(const std::string& line, const std::vector<std::int32_t>& source,
                                  const models::Hypothesis& hypothesis) const {
+  static constexpr ProfileLabel label{"a translation and its alignment", ProfilePart::data};
+  const ProfileSpan span(label);
   std::vector<std::int32_t> source_ids = source;
   source_ids.push_back(tokenizer_->eos_id());
   const std::vector<std::string> source_pieces = pieces_of(*tokenizer_, line, source_ids),

@@ -29,8 +29,8 @@ using TableRows = std::function<void(std::int64_t row, float* to)>;
 /// its tape.
 struct Node {
   Tape* tape = nullptr;
-  const ProfileLabel* label = nullptr;  ///< of the op that recorded it, while a profile records
-  Tensor gradient;                      ///< empty until something is added
+  ProfileSpan::Now profiled;  ///< the op that recorded it and its work, while a profile records
+  Tensor gradient;            ///< empty until something is added
 
  private:
   friend class Tape;

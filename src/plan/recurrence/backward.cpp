@@ -1,4 +1,5 @@
 // recur_backward: checks, prepares and runs a call, and takes its gradients back to the caller's operands.
+#include "fovea/core/profile.h"
 #include "plan/recurrence/prepare.h"
 #include "plan/recurrence/saved.h"
 #include "plan/small_calls.h"
@@ -146,6 +147,8 @@ void recur_backward(const RecurrencePlan& plan, const RecurrenceInputs& inputs, 
   const RecurrencePlan::Impl& impl = plan.impl();
   const RecurrenceSizes sizes = check_recurrence_inputs(function, impl, inputs, is_given(loss.d_output));
   check_recurrence_gradients(function, impl, inputs, loss, gradients, sizes);
+  // Each token writes its state and reads it. The decay may be one number for many tokens.
+  ProfileSpan::add({.multiply_adds = 3.0 * multiply_adds(impl, sizes) * 2.0 / 3.0});
   Executor& executor = executor_of(resources, 3.0 * multiply_adds(impl, sizes));
   const std::span<std::byte> memory =
       workspace_of(function, resources.workspace, bytes_of(impl, sizes, executor.thread_count()));

@@ -1,6 +1,7 @@
 // recur: checks, prepares and runs a call.
 #include <algorithm>
 
+#include "fovea/core/profile.h"
 #include "kernels/recurrence/features.h"
 #include "plan/recurrence/prepare.h"
 #include "plan/recurrence/saved.h"
@@ -150,6 +151,8 @@ void recur(const RecurrencePlan& plan, const RecurrenceInputs& inputs, const Rec
   const RecurrencePlan::Impl& impl = plan.impl();
   const RecurrenceSizes sizes = check_recurrence_inputs(recur_name, impl, inputs, is_given(outputs.output));
   check_recurrence_outputs(recur_name, impl, inputs, outputs, sizes);
+  // Each token writes its state and reads it. The decay may be one number for many tokens.
+  ProfileSpan::add({.multiply_adds = multiply_adds(impl, sizes) * 2.0 / 3.0});
   Executor& executor = executor_of(resources, multiply_adds(impl, sizes));
   const std::int64_t tokens = tokens_at_once(impl, sizes, lists_of(inputs));
   const std::span<std::byte> memory = workspace_of(recur_name, resources.workspace,
