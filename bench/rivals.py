@@ -15,27 +15,21 @@ JSON, a request and an answer each.
 
 from __future__ import annotations
 
-import contextlib
 import gc
-import json
 import os
 import resource
 import sys
 import time
-from typing import Any, Callable, Iterator, Optional
+from typing import Any, Callable
 
 import numpy as np
 
 from rival_case import Call, Case, Refused, Rival, as_f32
+from rival_server import reason, serve
 from rivals_onnx import OneDnnSdpa, OnnxGqa, OnnxMha
 from rivals_torch import TorchEager, TorchFlex, TorchSdpa
 
 _ALL = (TorchSdpa, TorchFlex, TorchEager, OnnxMha, OnnxGqa, OneDnnSdpa)
-
-
-def _reason(error: BaseException) -> str:
-    text = " ".join(str(error).split()) or type(error).__name__
-    return text if len(text) < 160 else text[:157] + "..."
 
 
 def _read_case(request: dict[str, Any]) -> Case:
@@ -84,7 +78,7 @@ class Server:
             try:
                 rival = kind(self.threads)
             except Exception as error:  # whatever keeps a package from working
-                answers.append({"name": kind.name, "absent": _reason(error)})
+                answers.append({"name": kind.name, "absent": reason(error)})
                 continue
             self.rivals.append(rival)
             answers.append({"name": rival.name, "library": rival.library, "version": rival.version})
@@ -111,7 +105,7 @@ class Server:
                 raise Refused("gives NaN")
             self.calls[rival.name] = call
         except Exception as error:  # a rival's own error is its reason
-            answer = {"name": rival.name, "refused": _reason(error)}
+            answer = {"name": rival.name, "refused": reason(error)}
         return answer
 
     @staticmethod
@@ -131,31 +125,5 @@ class Server:
         return {}
 
 
-def _requests(lines: Any) -> Iterator[dict[str, Any]]:
-    for line in lines:
-        yield json.loads(line)
-
-
-def main() -> int:
-    # Answers go out alone: what libraries print goes to standard error.
-    answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)
-    with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as score:
-        score.write("1000")
-
-    def tell(answer: Optional[dict[str, Any]]) -> None:
-        print(json.dumps(answer), file=answers, flush=True)
-
-    server = Server(int(sys.argv[1]), tell)
-    doing = {"list": server.list_all, "prepare": server.prepare, "run": server.run, "drop": server.drop}
-    for request in _requests(sys.stdin):
-        try:
-            answer: Optional[dict[str, Any]] = doing[request["do"]](request)
-        except Exception as error:
-            answer = {"failed": _reason(error)}
-        tell(answer)
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(serve(lambda tell: Server(int(sys.argv[1]), tell)))

@@ -12,6 +12,7 @@ import argparse
 import math
 import statistics
 import time
+from typing import Callable
 
 import torch
 import torch.nn.functional as F
@@ -26,27 +27,26 @@ def lengths(count: int, seed: int) -> torch.Tensor:
 
 
 class Batch:
-    def __init__(self, words: int) -> None:
-        count = max(words // 14, 1)
-        self.source_lengths, self.target_lengths = lengths(count, 1), lengths(count, 2)
-        self.source = torch.randint(4, VOCABULARY, (count, int(self.source_lengths.max())))
-        self.target = torch.randint(4, VOCABULARY, (count, int(self.target_lengths.max())))
+    def __init__(self, source_lengths: torch.Tensor, target_lengths: torch.Tensor, vocabulary: int = VOCABULARY) -> None:
+        self.source_lengths, self.target_lengths = source_lengths, target_lengths
+        self.source = torch.randint(4, vocabulary, (len(source_lengths), int(self.source_lengths.max())))
+        self.target = torch.randint(4, vocabulary, (len(source_lengths), int(self.target_lengths.max())))
         self.source_padding = torch.arange(self.source.shape[1])[None] >= self.source_lengths[:, None]
         target_padding = torch.arange(self.target.shape[1])[None] >= self.target_lengths[:, None]
         self.wanted = self.target.masked_fill(target_padding, -1)
 
 
 class Translator(nn.Module):
-    def __init__(self, dim: int, inner: int, heads: int, layers: int, dropout: float) -> None:
+    def __init__(self, vocabulary: int, dim: int, inner: int, heads: int, layers: int, dropout: float) -> None:
         super().__init__()
-        self.dim, self.embedding, self.dropout = dim, nn.Embedding(VOCABULARY, dim), nn.Dropout(dropout)
+        self.dim, self.embedding, self.dropout = dim, nn.Embedding(vocabulary, dim), nn.Dropout(dropout)
         self.layers = nn.Transformer(dim, heads, layers, layers, inner, dropout, batch_first=True)
         self.layers.encoder.norm = self.layers.decoder.norm = None
         for layer in [*self.layers.encoder.layers, *self.layers.decoder.layers]:
             layer.dropout, layer.self_attn.dropout = nn.Identity(), 0.0
         for layer in self.layers.decoder.layers:
             layer.multihead_attn.dropout = 0.0
-        self.bias = nn.Parameter(torch.zeros(VOCABULARY))
+        self.bias = nn.Parameter(torch.zeros(vocabulary))
         positions, rates = torch.arange(64.0)[:, None], torch.exp(torch.arange(0, dim, 2) * -(math.log(1e4) / dim))
         self.register_buffer("positions", torch.cat([torch.sin(positions * rates), torch.cos(positions * rates)], 1))
 
@@ -70,9 +70,9 @@ class Translator(nn.Module):
 class Recurrent(nn.Module):
     """The RNN of Bahdanau et al. 2015 with GRUs: attention reads the state before each step."""
 
-    def __init__(self, width: int = 128, hidden: int = 256, dropout: float = 0.2) -> None:
+    def __init__(self, vocabulary: int, width: int = 128, hidden: int = 256, dropout: float = 0.2) -> None:
         super().__init__()
-        self.embedding, self.dropout, self.hidden = nn.Embedding(VOCABULARY, width), nn.Dropout(dropout), hidden
+        self.embedding, self.dropout, self.hidden = nn.Embedding(vocabulary, width), nn.Dropout(dropout), hidden
         self.encoder = nn.GRU(width, hidden, batch_first=True, bidirectional=True)
         self.start = nn.Linear(2 * hidden, hidden)
         # Of a GRU: the products of the word, of the context and of the state.
@@ -81,7 +81,7 @@ class Recurrent(nn.Module):
         self.query, self.key = nn.Linear(hidden, hidden), nn.Linear(2 * hidden, hidden, bias=False)
         self.score = nn.Linear(hidden, 1, bias=False)
         self.end = nn.Linear(hidden + 2 * hidden + width, width)
-        self.bias = nn.Parameter(torch.zeros(VOCABULARY))
+        self.bias = nn.Parameter(torch.zeros(vocabulary))
 
     def step(self, gates: torch.Tensor, state: torch.Tensor) -> torch.Tensor:
         reset_in, update_in, new_in = gates.chunk(3, 1)
@@ -110,22 +110,32 @@ class Recurrent(nn.Module):
         return F.cross_entropy(logits, batch.wanted[batch.wanted >= 0], label_smoothing=0.1)
 
 
-def milliseconds(name: str, arguments: argparse.Namespace) -> "dict[int, float]":
-    batch = Batch(arguments.mini_batch_words)
-    models = {
-        "transformer": lambda: Translator(128, 256, 4, 4, 0.2),
-        "base": lambda: Translator(512, 2048, 8, 6, 0.1),
-        "rnn": Recurrent,
-    }
-    model = models[name]()
+MODELS: "dict[str, Callable[[int], nn.Module]]" = {
+    "transformer": lambda vocabulary: Translator(vocabulary, 128, 256, 4, 4, 0.2),
+    "base": lambda vocabulary: Translator(vocabulary, 512, 2048, 8, 6, 0.1),
+    "rnn": Recurrent,
+}
+
+
+def updates(model: nn.Module, batch: Batch, compiled: bool = False, bf16: bool = False) -> "Callable[[], None]":
+    """One update of the model at each call."""
     adam = torch.optim.Adam(model.parameters(), 1e-4, (0.9, 0.98))
+    loss = torch.compile(model) if compiled else model
 
     def update() -> None:
         adam.zero_grad()
-        model(batch).backward()
+        with torch.autocast("cpu", torch.bfloat16, enabled=bf16):
+            value = loss(batch)
+        value.backward()
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         adam.step()
 
+    return update
+
+
+def milliseconds(name: str, arguments: argparse.Namespace) -> "dict[int, float]":
+    count = max(arguments.mini_batch_words // 14, 1)
+    update = updates(MODELS[name](VOCABULARY), Batch(lengths(count, 1), lengths(count, 2)))
     update()
     times: "dict[int, list[float]]" = {threads: [] for threads in arguments.threads}
     for _ in range(arguments.rounds):

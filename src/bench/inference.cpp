@@ -3,10 +3,13 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <filesystem>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <tuple>
 
+#include "bench/measure.h"
 #include "bench/shares.h"
 #include "bench/timing.h"
 #include "fovea/core/error.h"
@@ -15,6 +18,7 @@
 #include "fovea/models/batches.h"
 #include "fovea/models/decoding.h"
 #include "fovea/models/language_model.h"
+#include "fovea/models/model_folder.h"
 #include "fovea/models/rnn.h"
 #include "fovea/models/transformer.h"
 
@@ -31,7 +35,13 @@ class Worker {
   /// Does the whole task; returns the tokens that were written.
   virtual std::int64_t work(std::int64_t width) = 0;
   virtual std::int64_t units(std::int64_t width) const = 0;  ///< sentences, or texts
+  /// What rivals prepare, who read the model from `folder`; null: there are none.
+  virtual nlohmann::json rival_request(const std::filesystem::path& folder);
 };
+
+nlohmann::json Worker::rival_request(const std::filesystem::path&) {
+  return nullptr;
+}
 
 class Translating final : public Worker {
  public:
@@ -50,17 +60,47 @@ class Translating final : public Worker {
   std::int64_t work(std::int64_t width) override {
     std::atomic<std::int64_t> tokens = 0;
     models::for_batches(lengths_, batch_, [&](std::span<const std::size_t> own) {
-      std::vector<std::vector<std::int32_t>> sources;
-      for (const std::size_t i : own) sources.push_back(sentences_[i]);
-      const std::int64_t length = std::ssize(sources.back());  // the longest
-      models::decode(*model_, sources,
-                     {.beam_size = static_cast<int>(width), .exact_length = length, .alignments = false});
-      tokens += length * std::ssize(sources);
+      const std::vector<Ids> sources = sources_of(own);
+      translate(sources, width);
+      tokens += std::ssize(sources.back()) * std::ssize(sources);
     });
     return tokens;
   }
+  nlohmann::json rival_request(const std::filesystem::path& folder) override {
+    models::save_model(folder.string(), *model_);
+    std::mutex mutex;
+    nlohmann::json batches = nlohmann::json::array(), written = nlohmann::json::array();
+    models::for_batches(lengths_, batch_, [&](std::span<const std::size_t> own) {
+      const std::vector<Ids> sources = sources_of(own);
+      std::vector<Ids> greedy;
+      for (const auto& hypotheses : translate(sources, 1)) greedy.push_back(hypotheses.front().ids);
+      const std::lock_guard lock(mutex);
+      batches.push_back(sources);
+      written.push_back(greedy);
+    });
+    return {{"model", folder.string()},
+            {"vocabulary", model_->vocabulary()},
+            {"batches", batches},
+            {"written", written}};
+  }
 
  private:
+  using Ids = std::vector<std::int32_t>;
+
+  std::vector<Ids> sources_of(std::span<const std::size_t> own) const {
+    std::vector<Ids> sources;
+    for (const std::size_t i : own) sources.push_back(sentences_[i]);
+    return sources;
+  }
+  // Each translation is as long as the last source, which is the longest.
+  std::vector<std::vector<models::Hypothesis>> translate(const std::vector<Ids>& sources,
+                                                         std::int64_t width) {
+    return models::decode(*model_, sources,
+                          {.beam_size = static_cast<int>(width),
+                           .exact_length = std::ssize(sources.back()),
+                           .alignments = false});
+  }
+
   std::unique_ptr<models::SequenceToSequence> model_;
   std::int64_t batch_;
   std::vector<std::vector<std::int32_t>> sentences_;
@@ -146,6 +186,7 @@ double seconds_of(Worker& worker, std::int64_t width, std::int64_t* tokens) {
 struct Turns {
   Peaks peaks;
   std::vector<double> seconds = {};  // of the task
+  RivalTurns rivals = {};            // likewise
 };
 
 void describe(Worker& worker, InferenceRow& row, const Peaks& peaks) {
@@ -161,8 +202,13 @@ void measure_all(
     const InferenceBench& bench,
     const std::function<std::unique_ptr<Worker>(const std::string&, const InferenceBench&)>& make,
     const std::function<void(const InferenceRow&)>& tell) {
+  RivalsOptions options = bench.rivals;
+  options.threads = 1;  // of OpenMP: batches run side by side
+  Rivals rivals(options);
   for (const std::string& name : bench.models) {
     const std::unique_ptr<Worker> worker = make(name, bench);
+    const WorkFolder folder;
+    const Beside beside(rivals, options, rivals.any() ? worker->rival_request(folder.path()) : nullptr);
     std::map<std::tuple<std::int64_t, WeightType, int>, Turns> turns;
     std::map<std::int64_t, std::int64_t> tokens;
     // Weights of one type are packed once a round. Round -1 warms memory, threads and code.
@@ -179,6 +225,7 @@ void measure_all(
                     .first->second;
             turn.seconds.push_back(seconds);
             turn.peaks.measure();
+            beside.run(1, {{"threads", threads}, {"width", width}}, turn.rivals);
           }
         }
       }
@@ -191,6 +238,7 @@ void measure_all(
           const Turns& turn = turns.at({width, weights, threads});
           InferenceRow row{
               .model = name, .weights = weights, .width = width, .threads = threads, .parts = {}};
+          row.rivals = beside.times(turn.rivals);
           row.seconds = median(turn.seconds);
           row.tokens_per_second = static_cast<double>(tokens[width]) / row.seconds;
           row.per_second = static_cast<double>(worker->units(width)) / row.seconds;

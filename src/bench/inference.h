@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "bench/beside.h"
 #include "fovea/autograd/packed.h"
 
 namespace fovea::bench {
@@ -26,6 +27,12 @@ struct InferenceBench {
   std::int64_t batch = 32;         ///< sentences of a batch
   std::int64_t prompt = 64;        ///< tokens that a text begins with
   std::int64_t tokens = 192;       ///< tokens that are written behind them
+  /// CTranslate2, which takes a turn behind each of Fovea's with the same weights, sentences and batches. A
+  /// language model and an RNN have no rival.
+  RivalsOptions rivals{.python = "none",
+                       .script = "bench/translate_rivals.py",
+                       .names = {"ctranslate2 f32", "ctranslate2 int8"},
+                       .without = {}};
 };
 /// The names that InferenceBench::models may have.
 std::vector<std::string> translation_models();
@@ -41,6 +48,7 @@ struct InferenceRow {
   double per_second = 0.0;         ///< sentences, or texts
   /// The time of all multiply-adds at the measured peaks of these threads (Peaks), over the time of the task.
   double share = 0.0;
+  std::vector<RivalTime> rivals = {};
   std::vector<std::pair<std::string, double>> parts;  ///< of the time of all threads, largest first
 };
 

@@ -14,11 +14,9 @@
 namespace fovea::bench {
 namespace {
 
-constexpr const char* known[] = {"torch sdpa", "torch flex", "torch eager", "ort mha", "ort gqa", "onednn"};
-
-nlohmann::json all_absent(const std::string& reason) {
+nlohmann::json all_absent(const RivalsOptions& options, const std::string& reason) {
   nlohmann::json list = nlohmann::json::array();
-  for (const char* name : known) list.push_back({{"name", name}, {"absent", reason}});
+  for (const std::string& name : options.names) list.push_back({{"name", name}, {"absent", reason}});
   return list;
 }
 
@@ -46,9 +44,9 @@ std::string python_of(const RivalsOptions& options) {
 
 Rivals::Rivals(const RivalsOptions& options) : options_(options) {
   if (options.python == "none") {
-    list_ = all_absent("not asked for");
+    list_ = all_absent(options_, "not asked for");
   } else if (access(options.script.c_str(), R_OK) != 0) {
-    list_ = all_absent("no " + options.script + " here");
+    list_ = all_absent(options_, "no " + options.script + " here");
   } else {
     signal(SIGPIPE, SIG_IGN);  // a rival's process that ends must not end this one
     start();
@@ -73,7 +71,7 @@ void Rivals::start() {
   const nlohmann::json answer = ask({{"do", "list"}, {"without", options_.without}});
   list_ = answer.contains("rivals")
               ? answer["rivals"]
-              : all_absent(python_of(options_) + " with " + options_.script + " does not answer");
+              : all_absent(options_, python_of(options_) + " with " + options_.script + " does not answer");
 }
 
 void Rivals::end() {
@@ -130,8 +128,11 @@ nlohmann::json Rivals::prepare(nlohmann::json request) {
   return all;
 }
 
-std::vector<double> Rivals::run(const std::string& name, std::int64_t count) {
-  return ask({{"do", "run"}, {"name", name}, {"count", count}}).value("seconds", std::vector<double>());
+std::vector<double> Rivals::run(const std::string& name, std::int64_t count, nlohmann::json how) {
+  how["do"] = "run";
+  how["name"] = name;
+  how["count"] = count;
+  return ask(how).value("seconds", std::vector<double>());
 }
 
 void Rivals::drop() {

@@ -1,5 +1,5 @@
-// The attention of other libraries, in one separate Python process (bench/rivals.py). Requests and answers
-// are lines of JSON.
+// Other libraries in one separate Python process: their attention (bench/rivals.py), or their trainings
+// (bench/train_rivals.py). Requests and answers are lines of JSON.
 #pragma once
 
 #include <sys/types.h>
@@ -15,7 +15,9 @@ namespace fovea::bench {
 
 struct RivalsOptions {
   std::string python;  ///< empty: .venv/bin/python where it is there, else python3; "none": no rivals
-  std::string script;  ///< bench/rivals.py
+  std::string script;  ///< such as bench/rivals.py
+  /// Of the rivals that the script has, for the list of those that are absent.
+  std::vector<std::string> names{"torch sdpa", "torch flex", "torch eager", "ort mha", "ort gqa", "onednn"};
   std::vector<std::string> without;
   int threads = 1;
 };
@@ -38,9 +40,10 @@ class Rivals {
   /// [{"name", "error", "seconds"} or {"name", "refused": reason}, ...] without absent rivals; empty where no
   /// process answers. A process that ends is started again, without the rival that it was preparing.
   nlohmann::json prepare(nlohmann::json request);
-  /// Seconds of each of `count` runs. Empty where the rival fails, which then takes no further part in this
-  /// row.
-  std::vector<double> run(const std::string& name, std::int64_t count);
+  /// Seconds of each of `count` runs; `how` is what the script wants to know besides. Empty where the rival
+  /// fails, which then takes no further part in this row.
+  std::vector<double> run(const std::string& name, std::int64_t count,
+                          nlohmann::json how = nlohmann::json::object());
   /// Releases the case.
   void drop();
 

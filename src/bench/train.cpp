@@ -138,7 +138,20 @@ double seconds_of(Contender& model, autograd::Operands precision, std::int64_t u
 struct Turns {
   Peaks peaks;
   std::vector<double> seconds = {};  // of an update
+  RivalTurns rivals = {};            // likewise
 };
+
+nlohmann::json request_of(const TrainBench& bench, const std::string& model) {
+  const models::Batch batch = sentences(bench.batch_words, bench.vocabulary);
+  std::vector<std::string> precisions;
+  for (const autograd::Operands one : bench.precisions) precisions.emplace_back(autograd::to_string(one));
+  return {{"model", model},
+          {"vocabulary", bench.vocabulary},
+          {"source_lengths", batch.source_lengths},
+          {"target_lengths", batch.target_lengths},
+          {"threads", bench.threads},
+          {"precisions", precisions}};
+}
 
 void describe(Contender& model, const TrainBench& bench, TrainRow& row, const Peaks& peaks) {
   Profile profile(0);
@@ -157,8 +170,12 @@ std::vector<std::string> train_models() {
 }
 
 void measure_training(const TrainBench& bench, const std::function<void(const TrainRow&)>& tell) {
+  RivalsOptions options = bench.rivals;
+  options.threads = *std::max_element(bench.threads.begin(), bench.threads.end());
+  Rivals rivals(options);
   for (const std::string& name : bench.models) {
     const std::unique_ptr<Contender> model = contender(name, bench);
+    const Beside beside(rivals, options, request_of(bench, name));
     std::map<std::pair<int, autograd::Operands>, Turns> turns;
     std::int64_t tokens = 0;
     for (const autograd::Operands precision : bench.precisions)
@@ -171,6 +188,8 @@ void measure_training(const TrainBench& bench, const std::function<void(const Tr
                             .first->second;
           turn.seconds.push_back(seconds_of(*model, precision, bench.updates, &tokens));
           turn.peaks.measure();
+          beside.run(bench.updates, {{"threads", threads}, {"precision", autograd::to_string(precision)}},
+                     turn.rivals);
         }
       }
     }
@@ -182,6 +201,7 @@ void measure_training(const TrainBench& bench, const std::function<void(const Tr
                      .precision = precision,
                      .threads = threads,
                      .seconds = median(turn.seconds),
+                     .rivals = beside.times(turn.rivals),
                      .parts = {}};
         row.tokens_per_second = static_cast<double>(tokens) / row.seconds;
         describe(*model, bench, row, turn.peaks);

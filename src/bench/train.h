@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "bench/beside.h"
 #include "fovea/autograd/operands.h"
 
 namespace fovea::bench {
@@ -20,6 +21,11 @@ struct TrainBench {
   std::int64_t batch_words = 2048;  ///< of a side of the translators' batches, and of the language model's
   std::int64_t rounds = 5;          ///< turns of each number of threads
   std::int64_t updates = 6;         ///< of a turn
+  /// PyTorch, which takes a turn behind each of Fovea's: the same layers, sizes and lengths of sentences.
+  RivalsOptions rivals{.python = "none",
+                       .script = "bench/train_rivals.py",
+                       .names = {"torch eager", "torch compiled"},
+                       .without = {}};
 };
 /// The names that TrainBench::models may have.
 std::vector<std::string> train_models();
@@ -33,6 +39,7 @@ struct TrainRow {
   /// The time of all multiply-adds at the measured peaks of these threads (Peaks), over the time of an
   /// update.
   double share = 0.0;
+  std::vector<RivalTime> rivals = {};
   std::vector<std::pair<std::string, double>>
       parts;  ///< of the time of all threads, largest first; they add up to 1
 };

@@ -7,6 +7,7 @@
 
 #include "bench/inference.h"
 #include "cli/bench.h"
+#include "cli/bench_rivals.h"
 
 namespace fovea::cli {
 namespace {
@@ -31,6 +32,7 @@ void run(const bench::InferenceBench& bench, const Task& task) {
       "{:>10} {:>12} {:>6} {:>8}  parts, %\n",
       "model", "weights", task.width, "threads", "tokens/s", task.unit, "gain", "of peak");
   std::map<std::string, double> first;
+  RivalLines lines;
   task.measure(bench, [&](const bench::InferenceRow& row) {
     const std::string_view weights = autograd::to_string(row.weights);
     const double alone =
@@ -43,6 +45,7 @@ void run(const bench::InferenceBench& bench, const Task& task) {
                row.width, row.threads, row.tokens_per_second, row.per_second, alone / row.seconds,
                100.0 * row.share, parts);
     std::fflush(stdout);
+    lines.print(row.model, row.seconds, row.rivals);
   });
 }
 
@@ -84,6 +87,10 @@ void register_bench_inference(Command command_group) {
   translate.add_option("--vocabulary", translation->vocabulary, "of source and target")
       .check(in_range(8, 1 << 22));
   translate.add_option("--sentences", translation->sentences, "to translate").check(in_range(1, 1 << 20));
+  translation->rivals.python.clear();
+  translate.add_option("--rivals", translation->rivals.python,
+                       "the Python that has CTranslate2, or none; default: .venv/bin/python, else python3");
+  translate.add_option("--rivals-script", translation->rivals.script);
   translate.add_option("--mini-batch", translation->batch, "sentences of a batch")
       .check(in_range(1, 1 << 16));
 

@@ -6,6 +6,7 @@
 
 #include "bench/train.h"
 #include "cli/bench.h"
+#include "cli/bench_rivals.h"
 
 namespace fovea::cli {
 namespace {
@@ -18,6 +19,7 @@ void run(const bench::TrainBench& bench) {
       "shares of the time of all threads.\n{:<12} {:<9} {:>7} {:>10} {:>10} {:>6} {:>8}  parts, %\n",
       "model", "precision", "threads", "ms", "tokens/s", "gain", "of peak");
   std::map<std::string, double> first;
+  RivalLines lines;
   bench::measure_training(bench, [&](const bench::TrainRow& row) {
     const double alone = first.try_emplace(row.model, row.seconds).first->second;
     std::string parts;
@@ -27,6 +29,7 @@ void run(const bench::TrainBench& bench) {
     fmt::print("{:<12} {:<9} {:>7} {:>10.2f} {:>10.0f} {:>5.2f}x {:>7.1f}%  {}\n", row.model,
                autograd::to_string(row.precision), row.threads, 1e3 * row.seconds, row.tokens_per_second,
                alone / row.seconds, 100.0 * row.share, parts);
+    lines.print(row.model, row.seconds, row.rivals);
     std::fflush(stdout);
   });
 }
@@ -51,6 +54,10 @@ void register_bench_train(Command command_group) {
   command.add_option("--mini-batch-words", o->batch_words, "tokens of a batch").check(in_range(1, 1 << 20));
   command.add_option("--rounds", o->rounds, "turns").check(in_range(1, 1000));
   command.add_option("--updates", o->updates, "updates of a turn").check(in_range(1, 100000));
+  o->rivals.python.clear();
+  command.add_option("--rivals", o->rivals.python,
+                     "the Python that has PyTorch, or none; default: .venv/bin/python, else python3");
+  command.add_option("--rivals-script", o->rivals.script);
   command.callback([o, precisions] {
     o->precisions.clear();
     for (const std::string& precision : *precisions)

@@ -124,6 +124,58 @@ for line in open(sys.argv[1]):
         parts = [int(share) for share in re.findall(r"[a-z-]+ (\d+)", line.split("%", 1)[1])]
         assert "products" in line and 90 <= sum(parts) <= 105, line
 END
+# Another library takes a turn behind each of Fovea's, with the lengths of Fovea's batch; what it refuses is told once.
+cat > "$work/train_rivals.py" <<'END'
+import json, sys
+lengths = None
+for line in sys.stdin:
+    request = json.loads(line)
+    answer = {}
+    if request["do"] == "list":
+        answer = {"rivals": [{"name": name, "library": "none", "version": "0"} for name in ("torch eager", "torch compiled")]}
+    elif request["do"] == "prepare":
+        lengths = request["source_lengths"]
+        assert request["model"] == "rnn" and request["precisions"] == ["f32"] and request["vocabulary"] == 50
+        answer = {"prepared": [{"name": "torch eager"}, {"name": "torch compiled", "refused": "no compiler"}]}
+    elif request["do"] == "run":
+        answer = {"seconds": [1e-3 * len(lengths) * request["threads"]] * request["count"]}
+    print(json.dumps(answer), flush=True)
+END
+"$fovea" bench train --models rnn --threads 1,2 --vocabulary 50 --mini-batch-words 280 --rounds 1 --updates 1 --rivals python3 \
+  --rivals-script "$work/train_rivals.py" > "$work/beside"
+[[ $(grep -c 'torch compiled *no compiler' "$work/beside") == 1 ]] || { cat "$work/beside"; exit 1; }
+grep -q 'torch eager *20.00 ms' "$work/beside" && grep -q 'torch eager *40.00 ms' "$work/beside" || { cat "$work/beside"; exit 1; }
+"$fovea" bench train --models rnn --threads 1 --vocabulary 50 --mini-batch-words 280 --rounds 1 --updates 1 --rivals none > "$work/beside"
+if grep -q torch "$work/beside"; then echo "bench train: --rivals none has rivals"; exit 1; fi
+
+# Translation: the rival reads the weights, the batches and Fovea's own translations. An RNN is refused by the real script, or absent.
+cat > "$work/translate_rivals.py" <<'END'
+import json, pathlib, sys
+for line in sys.stdin:
+    request = json.loads(line)
+    answer = {}
+    if request["do"] == "list":
+        answer = {"rivals": [{"name": "ctranslate2 f32", "library": "none", "version": "0"}]}
+    elif request["do"] == "prepare":
+        assert (pathlib.Path(request["model"]) / "model.safetensors").exists() and request["vocabulary"] == 50
+        batches, written = request["batches"], request["written"]
+        assert sum(len(batch) for batch in batches) == 12
+        # Sorted by length, and all translations of a batch as long as the longest sentence.
+        assert all([len(ids) for ids in batch] == sorted(len(ids) for ids in batch) for batch in batches)
+        assert all(len(ids) == len(batch[-1]) for batch, texts in zip(batches, written) for ids in texts)
+        answer = {"prepared": [{"name": "ctranslate2 f32", "note": "12 of 12"}]}
+    elif request["do"] == "run":
+        answer = {"seconds": [1e-3 * request["threads"] * request["width"]] * request["count"]}
+    print(json.dumps(answer), flush=True)
+END
+translating=("$fovea" bench translate --threads 1,2 --vocabulary 50 --sentences 12 --beam-size 3 --rounds 1 --rivals python3 --rivals-script)
+"${translating[@]}" "$work/translate_rivals.py" --models transformer > "$work/beside"
+grep -q 'ctranslate2 f32 *3.00 ms.*12 of 12' "$work/beside" && grep -q 'ctranslate2 f32 *6.00 ms' "$work/beside" || { cat "$work/beside"; exit 1; }
+"${translating[@]}" "$(dirname "$0")/../../bench/translate_rivals.py" --models rnn > "$work/beside" 2> "$work/error"
+[[ $(grep -c 'ctranslate2 f32' "$work/beside") == 1 ]] || { cat "$work/beside" "$work/error"; exit 1; }
+"$fovea" bench train --models language --threads 1 --mini-batch-words 300 --rounds 1 --updates 1 --rivals python3 \
+  --rivals-script "$(dirname "$0")/../../bench/train_rivals.py" > "$work/beside" 2> "$work/error"
+[[ $(grep -c 'torch eager' "$work/beside") == 1 ]] || { cat "$work/beside" "$work/error"; exit 1; }
 if "$fovea" bench train --models parrot 2> "$work/error"; then echo "bench train: accepted an unknown model"; exit 1; fi
 grep -q parrot "$work/error"
 

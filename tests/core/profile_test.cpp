@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <fstream>
 #include <sstream>
@@ -228,14 +229,23 @@ TEST(Profile, SharesCountTheThreadsAndTheWorkInside) {
   static constexpr ProfileLabel shared{"shared", ProfilePart::products},
       alone{"alone", ProfilePart::products}, around{"around", ProfilePart::other};
   const auto pool = make_thread_pool(2);
+  std::atomic<int> begun{0};
+  const auto both = [&begun](int wanted) {  // so that each thread takes one of two units
+    begun.fetch_add(1);
+    while (begun.load() < wanted) std::this_thread::yield();
+  };
   Profile profile;
   {
     const ProfileSpan span(shared, {.multiply_adds = 2e6});
-    pool->parallel_for(2, [](std::int64_t, int) { pass(4); });
+    pool->parallel_for(2, [&](std::int64_t, int) {
+      both(2);
+      pass(4);
+    });
   }
   {
     const ProfileSpan span(around);
-    pool->parallel_for(2, [](std::int64_t, int) {
+    pool->parallel_for(2, [&](std::int64_t, int) {
+      both(4);
       const ProfileSpan own(alone, {.multiply_adds = 1e6});
       pass(4);
     });

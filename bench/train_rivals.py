@@ -1,0 +1,93 @@
+"""PyTorch beside Fovea's trainings: `fovea bench train` starts `train_rivals.py THREADS` and speaks to it in lines of JSON, a
+request and an answer each.
+
+{"do": "list", "without": []}
+    {"rivals": [{"name", "library", "version"} or {"name", "absent": reason}, ...]}
+{"do": "prepare", "model", "vocabulary", "source_lengths", "target_lengths", "threads": [...], "precisions": [...]}
+    {"preparing": NAME} before each
+    {"prepared": [{"name"} or {"name", "refused": reason}, ...]}
+{"do": "run", "name", "count", "threads", "precision"}
+    {"seconds": [...]}, one an update
+{"do": "drop"}
+    {}
+
+The models are those of train_torch.py: the same layers, sizes and lengths of sentences, and random values.
+"""
+
+from __future__ import annotations
+
+import gc
+import sys
+import time
+from typing import Any, Callable
+
+from rival_server import reason, serve
+
+EAGER, COMPILED = "torch eager", "torch compiled"
+
+
+class Server:
+    def __init__(self, tell: Callable[[dict[str, Any]], None]) -> None:
+        self.tell = tell
+        self.updates: dict[tuple[str, str], Callable[[], None]] = {}
+
+    def list_all(self, _: dict[str, Any]) -> dict[str, Any]:
+        try:
+            import torch
+            import torch._inductor.config as inductor
+
+            inductor.cpp.dynamic_threads = True  # compiled code then takes the number of threads of each run
+        except Exception as error:  # whatever keeps the package from working
+            return {"rivals": [{"name": name, "absent": reason(error)} for name in (EAGER, COMPILED)]}
+        return {"rivals": [{"name": name, "library": "torch", "version": torch.__version__} for name in (EAGER, COMPILED)]}
+
+    def prepare(self, request: dict[str, Any]) -> dict[str, Any]:
+        prepared = []
+        for name in (EAGER, COMPILED):
+            if name in request.get("without", []):
+                continue
+            self.tell({"preparing": name})
+            try:
+                self._prepare(name, request)
+                prepared.append({"name": name})
+            except Exception as error:  # a rival's own error is its reason
+                prepared.append({"name": name, "refused": reason(error)})
+        return {"prepared": prepared}
+
+    def _prepare(self, name: str, request: dict[str, Any]) -> None:
+        import torch
+        import train_torch
+
+        if request["model"] not in train_torch.MODELS:
+            raise ValueError(f"no model like {request['model']} here")
+        lengths = [torch.tensor(request[side + "_lengths"]) for side in ("source", "target")]
+        torch.set_num_threads(max(request["threads"]))
+        for precision in request["precisions"]:
+            torch._dynamo.reset()
+            model = train_torch.MODELS[request["model"]](request["vocabulary"])
+            batch = train_torch.Batch(*lengths, request["vocabulary"])
+            update = train_torch.updates(model, batch, compiled=name == COMPILED, bf16=precision == "bf16")
+            for _ in range(2):
+                update()
+            self.updates[name, precision] = update
+
+    def run(self, request: dict[str, Any]) -> dict[str, Any]:
+        import torch
+
+        torch.set_num_threads(request["threads"])
+        update = self.updates[request["name"], request["precision"]]
+        seconds = []
+        for _ in range(request["count"]):
+            begin = time.perf_counter()
+            update()
+            seconds.append(time.perf_counter() - begin)
+        return {"seconds": seconds}
+
+    def drop(self, _: dict[str, Any]) -> dict[str, Any]:
+        self.updates.clear()
+        gc.collect()
+        return {}
+
+
+if __name__ == "__main__":
+    sys.exit(serve(Server))

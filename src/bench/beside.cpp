@@ -1,0 +1,47 @@
+#include "bench/beside.h"
+
+#include <utility>
+
+#include "bench/timing.h"
+
+namespace fovea::bench {
+
+Beside::Beside(Rivals& rivals, const RivalsOptions& options, nlohmann::json request) : rivals_(rivals) {
+  if (options.python == "none" || request.is_null()) return;
+  for (const nlohmann::json& one : rivals.list()) {
+    if (one.contains("absent")) known_.push_back({.name = one["name"], .refused = one["absent"]});
+  }
+  if (!rivals.any() || !known_.empty()) return;
+  request["do"] = "prepare";
+  for (const nlohmann::json& one : rivals.prepare(std::move(request)))
+    known_.push_back(
+        {.name = one["name"], .refused = one.value("refused", ""), .note = one.value("note", "")});
+}
+
+Beside::~Beside() {
+  rivals_.drop();
+}
+
+void Beside::run(std::int64_t count, const nlohmann::json& how, RivalTurns& turns) const {
+  for (const RivalTime& rival : known_) {
+    if (!rival.refused.empty()) continue;
+    const std::vector<double> seconds = rivals_.run(rival.name, count, how);
+    std::vector<double>& all = turns[rival.name];
+    all.insert(all.end(), seconds.begin(), seconds.end());
+  }
+}
+
+std::vector<RivalTime> Beside::times(const RivalTurns& turns) const {
+  std::vector<RivalTime> times = known_;
+  for (RivalTime& rival : times) {
+    if (!rival.refused.empty()) continue;
+    const auto found = turns.find(rival.name);
+    if (found == turns.end() || found->second.empty())
+      rival.refused = "failed in its runs";
+    else
+      rival.seconds = median(found->second);
+  }
+  return times;
+}
+
+}  // namespace fovea::bench

@@ -1,0 +1,43 @@
+// Other libraries beside the benches of whole models: their turns, and their times.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "bench/rivals.h"
+
+namespace fovea::bench {
+
+/// Another library's time for what a row measures: the median of all turns, or why there is none.
+struct RivalTime {
+  std::string name;
+  double seconds = 0.0;
+  std::string refused = {};
+  std::string note = {};  ///< what the comparison of results gave, where there is one
+};
+
+/// Seconds of each run, by the rival's name.
+using RivalTurns = std::map<std::string, std::vector<double>>;
+
+/// The rivals of one model. They are dropped at the end.
+class Beside {
+ public:
+  /// `request` is what the script prepares; null: nothing, and no rival is asked.
+  Beside(Rivals& rivals, const RivalsOptions& options, nlohmann::json request);
+  ~Beside();
+  Beside(const Beside&) = delete;
+  Beside& operator=(const Beside&) = delete;
+
+  /// Lets each rival run `count` times; `how` is what the script wants to know besides.
+  void run(std::int64_t count, const nlohmann::json& how, RivalTurns& turns) const;
+  std::vector<RivalTime> times(const RivalTurns& turns) const;
+
+ private:
+  Rivals& rivals_;
+  std::vector<RivalTime> known_;
+};
+
+}  // namespace fovea::bench

@@ -1,0 +1,21 @@
+#include "cli/bench_rivals.h"
+
+#include <fmt/format.h>
+
+#include <cstdio>
+
+namespace fovea::cli {
+
+void RivalLines::print(const std::string& model, double seconds,
+                       const std::vector<bench::RivalTime>& rivals) {
+  for (const bench::RivalTime& rival : rivals) {
+    if (rival.refused.empty())
+      fmt::print("  {:<18} {:>10.2f} ms, {:.2f} times Fovea's{}{}\n", rival.name, 1e3 * rival.seconds,
+                 rival.seconds / seconds, rival.note.empty() ? "" : "; ", rival.note);
+    else if (told_.insert(model + ' ' + rival.name + ' ' + rival.refused).second)
+      fmt::print("  {:<18} {}\n", rival.name, rival.refused);
+  }
+  std::fflush(stdout);
+}
+
+}  // namespace fovea::cli
