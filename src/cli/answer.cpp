@@ -98,39 +98,34 @@ void check_question(const text::Encoding& pair, std::int64_t most, std::int64_t 
 
 void run(const Options& o) {
   const HeadModel model(o.head, "fovea answer", {models::FamilyHead::answer});
-  const std::vector<std::string> contexts = texts_of(o.head, "fovea answer");
   // As in transformers: a long context is read in windows, which share 128 ids.
   const std::int64_t most = std::min<std::int64_t>(model.longest(), 384),
                      stride = std::min<std::int64_t>(most / 2, 128);
-  std::vector<text::Encoding> windows;
-  std::vector<std::size_t> context_of;
-  for (const std::string& context : contexts) {
+  const auto encode = [&](const std::string& context) {
     const text::Encoding pair = model.tokenizer().encode(o.question, context);
     check_question(pair, most, stride);
-    for (text::Encoding& window : text::windows_of(pair, most, stride)) {
-      windows.push_back(std::move(window));
-      context_of.push_back(static_cast<std::size_t>(&context - contexts.data()));
-    }
-  }
+    return text::windows_of(pair, most, stride);
+  };
   // Widening to words makes some of the best spans of a window the same.
   const models::AnswerOptions options{.longest = o.longest,
                                       .count = 2 * static_cast<std::int64_t>(o.top_k) + 10};
-  std::vector<Answer> answers;
-  model.run(windows, [&](std::size_t number, const Tensor& logits) {
-    const text::Encoding& window = windows[number];
-    const std::string& context = contexts[context_of[number]];
-    add_answers(context, window, models::answer_spans(logits, roles_of(model, window), options), answers);
-    if (number + 1 < windows.size() && context_of[number + 1] == context_of[number]) return;
-    print(o, context, std::exchange(answers, {}));
-  });
-  end_of_texts();
+  const auto print_text = [&](const std::string& context, std::span<const text::Encoding> windows,
+                              std::span<const Tensor> logits) {
+    std::vector<Answer> answers;
+    for (std::size_t n = 0; n < windows.size(); ++n)
+      add_answers(context, windows[n], models::answer_spans(logits[n], roles_of(model, windows[n]), options),
+                  answers);
+    print(o, context, std::move(answers));
+  };
+  model.answer(o.head, {.encode = encode, .print = print_text});
 }
 
 }  // namespace
 
 void register_answer(Command app) {
   auto o = std::make_shared<Options>();
-  Command command = app.add_subcommand("answer", "Find the answer to a question in texts");
+  Command command =
+      app.add_subcommand("answer", std::string("Find the answer to a question in texts; ") + bad_lines_help);
   add_head_options(command, o->head, "contexts in which the answer is sought");
   command.add_option("--question", o->question, "what is asked").required();
   command.add_option("--top-k", o->top_k, "answers for each context, the best first")

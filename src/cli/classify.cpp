@@ -21,13 +21,11 @@ struct Options {
 
 void run(const Options& o) {
   const HeadModel model(o.head, "fovea classify", {models::FamilyHead::sequence_labels});
-  const std::vector<std::string> texts = texts_of(o.head, "fovea classify"), &labels = model.config().labels;
-  std::vector<text::Encoding> encodings;
-  for (const std::string& text : texts) encodings.push_back(model.encode(text, encodings.size() + 1));
+  const std::vector<std::string>& labels = model.config().labels;
   const std::size_t shown = o.top_k == 0 ? labels.size() : std::min(o.top_k, labels.size());
-  model.run(encodings, [&](std::size_t number, const Tensor& logits) {
+  const auto print = [&](const std::string& text, auto, std::span<const Tensor> logits) {
     const std::vector<double> scores =
-        models::scores_of(model.config().score_function, {logits.data<float>(), labels.size()});
+        models::scores_of(model.config().score_function, {logits[0].data<float>(), labels.size()});
     std::vector<std::size_t> order(labels.size());
     std::iota(order.begin(), order.end(), std::size_t{0});
     std::stable_sort(order.begin(), order.end(),
@@ -36,20 +34,22 @@ void run(const Options& o) {
     if (o.head.json) {
       ordered_json list = ordered_json::array();
       for (const std::size_t i : order) list.push_back({{"label", labels[i]}, {"score", scores[i]}});
-      return print_line({{"text", texts[number]}, {"labels", list}});
+      return print_line({{"text", text}, {"labels", list}});
     }
     for (std::size_t n = 0; n < order.size(); ++n)
       fmt::print("{}{:.4f}\t{}", n > 0 ? "\t" : "", scores[order[n]], labels[order[n]]);
-    fmt::print("\t{}\n", texts[number]);
-  });
-  end_of_texts();
+    fmt::print("\t{}\n", text);
+  };
+  const auto encode = [&](const std::string& text) { return std::vector{model.encode(text)}; };
+  model.answer(o.head, {.encode = encode, .print = print});
 }
 
 }  // namespace
 
 void register_classify(Command app) {
   auto o = std::make_shared<Options>();
-  Command command = app.add_subcommand("classify", "Say which labels texts have");
+  Command command =
+      app.add_subcommand("classify", std::string("Say which labels texts have; ") + bad_lines_help);
   add_head_options(command, o->head, "texts to classify");
   add_truncate(command, o->head);
   command.add_option("--top-k", o->top_k, "labels for each text, the best first; 0: all");

@@ -44,6 +44,8 @@ bool same_file(const std::string& a, const std::string& b);
 /// once. Call it before any thread is started.
 void catch_signals();
 bool stop_requested() noexcept;
+/// Waits until the descriptor has something to read. False after such a signal.
+bool wait_for_input(int descriptor);
 
 /// Thrown by a command that a signal stopped in an orderly way. The message is printed and the exit code is
 /// 128 + the signal, so that a script does not take the command for finished.

@@ -13,7 +13,6 @@
 #include "cli/texts.h"
 #include "fovea/models/model_folder.h"
 #include "fovea/models/weight_errors.h"
-#include "fovea/text/corpus.h"
 #include "fovea/text/tokenizer_json.h"
 #include "fovea/train/sentence_embedder.h"
 
@@ -103,7 +102,7 @@ void check_ids(const Options& o, const std::string& file, const Computes& model,
 // What the sequences come from, for errors.
 std::string source_of(const Options& o) {
   const std::string& file = o.ids.empty() ? o.input : o.ids;
-  return file.empty() || file == "-" ? "standard input" : file;
+  return name_of(file);
 }
 
 // The sequences, and where they are texts, those.
@@ -120,7 +119,7 @@ Lines read_lines(const Options& o, const std::function<Ids(const std::string&)>&
     lines.sequences = read_ids(o.ids);
     return lines;
   }
-  lines.texts = text::read_lines(input_path(o.input));
+  lines.texts = all_lines(o.input);
   for (const std::string& line : lines.texts) {
     lines.sequences.push_back(ids_of(line));
     if (lines.sequences.back().empty())
@@ -274,9 +273,9 @@ void register_embed(Command app) {
   auto o = std::make_shared<Options>();
   Command command = app.add_subcommand("embed", "Write what a model computes for texts or token ids");
   command.add_option("--model", o->model, "folder of an encoder or a language model").required();
-  command.add_option(
-      "--input", o->input,
-      "a text a line; needs the folder's tokenizer.json. Without it, or for -, standard input");
+  command.add_option("--input", o->input,
+                     "a text a line, of at most 65,536 bytes; needs the folder's tokenizer.json. Without it, "
+                     "or for -, standard input");
   command.add_option("--ids-file", o->ids, "instead of texts: one sequence of token ids a line");
   command.add_option("--target-ids-file", o->targets,
                      "for a translator: what its decoder reads, the id that it starts with included");

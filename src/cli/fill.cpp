@@ -79,37 +79,40 @@ void run(const Options& o) {
     throw FileError(o.head.model, -1,
                     "has a tokenizer without a mask_token, which marks what is to be filled");
   const std::int32_t mask = *model.read().mask_id;
-  const std::vector<std::string> texts = texts_of(o.head, "fovea fill");
-  std::vector<text::Encoding> encodings;
-  for (const std::string& text : texts) {
-    encodings.push_back(model.encode(text, encodings.size() + 1));
-    if (masks_of(encodings.back(), mask).empty())
-      throw InvalidArgument("fovea fill", fmt::format("text {}", encodings.size()),
-                            "a text with " + model.tokenizer().token(mask), "'" + excerpt(text) + "'");
-  }
-  const auto use = [&](std::size_t number, const Tensor& logits) {
-    const std::vector<std::int64_t> rows = masks_of(encodings[number], mask);
-    const auto width = static_cast<std::size_t>(logits.shape()[1]);
+  const auto encode = [&](const std::string& text) {
+    std::vector<text::Encoding> sequences{model.encode(text)};
+    if (masks_of(sequences[0], mask).empty())
+      throw InvalidArgument("fovea fill", "text", "a text with " + model.tokenizer().token(mask),
+                            "'" + excerpt(text) + "'");
+    return sequences;
+  };
+  const auto print_text = [&](const std::string& text, std::span<const text::Encoding> sequences,
+                              std::span<const Tensor> logits) {
+    const text::Encoding& sequence = sequences[0];
+    const std::vector<std::int64_t> rows = masks_of(sequence, mask);
+    const auto width = static_cast<std::size_t>(logits[0].shape()[1]);
     ordered_json masks = ordered_json::array();
     for (std::size_t i = 0; i < rows.size(); ++i) {
       const std::vector<Filling> best = fillings(
-          model, encodings[number], rows[i], {logits.data<float>() + i * width, width}, o, rows.size() == 1);
+          model, sequence, rows[i], {logits[0].data<float>() + i * width, width}, o, rows.size() == 1);
       if (o.head.json)
-        masks.push_back(json_of(encodings[number].offsets[static_cast<std::size_t>(rows[i])], best));
+        masks.push_back(json_of(sequence.offsets[static_cast<std::size_t>(rows[i])], best));
       else
         print(o, best);
     }
-    if (o.head.json) print_line({{"text", texts[number]}, {"masks", masks}});
+    if (o.head.json) print_line({{"text", text}, {"masks", masks}});
   };
-  model.run(encodings, use, [mask](const text::Encoding& encoding) { return masks_of(encoding, mask); });
-  end_of_texts();
+  model.answer(o.head, {.encode = encode,
+                        .print = print_text,
+                        .rows = [mask](const text::Encoding& encoding) { return masks_of(encoding, mask); }});
 }
 
 }  // namespace
 
 void register_fill(Command app) {
   auto o = std::make_shared<Options>();
-  Command command = app.add_subcommand("fill", "Say which words fit in the place of a mask, such as [MASK]");
+  Command command = app.add_subcommand(
+      "fill", std::string("Say which words fit in the place of a mask, such as [MASK]; ") + bad_lines_help);
   add_head_options(command, o->head, "texts with the mask token of the model");
   command.add_option("--top-k", o->top_k, "tokens for each mask, the best first").check(positive());
   command.callback([o] {

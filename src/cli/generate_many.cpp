@@ -15,7 +15,7 @@
 #include "core/excerpt.h"
 #include "files/json.h"
 #include "fovea/models/batcher.h"
-#include "fovea/text/corpus.h"
+#include "fovea/text/line_stream.h"
 
 namespace fovea::cli {
 namespace {

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdio>
+#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "cli/commands.h"
@@ -36,6 +38,9 @@ const char* name_of(FamilyHead head) {
 models::FamilyConfig config_of(const models::ModelFolder& folder, std::initializer_list<FamilyHead> heads) {
   models::FolderReport report = models::report_on(folder);
   const std::string path = models::config_path(folder.path()).string();
+  if (!report.config && report.refused.empty())  // a model of ours
+    throw FileError(
+        path, -1, fmt::format("expected a model with {}, got {}", name_of(*heads.begin()), report.model_type));
   if (!report.config || !report.problems.empty()) throw FileError(path, -1, report.refused);
   const FamilyHead head = report.config->head;
   if (std::find(heads.begin(), heads.end(), head) == heads.end())
@@ -73,39 +78,102 @@ HeadModel::HeadModel(const HeadOptions& options, std::string command,
   nn::use_threads(options.threads);
 }
 
-void HeadModel::check(const text::Encoding& encoding, const std::string& what) const {
-  if (encoding.size() == 0) throw InvalidArgument(command_, what, "at least one id", "none");
-  if (static_cast<std::int64_t>(encoding.size()) > config_.positions)
-    throw InvalidArgument(command_, what,
-                          fmt::format("at most the {} ids that the model reads{}", config_.positions,
-                                      has_truncate_ ? ", or --truncate" : ""),
-                          std::to_string(encoding.size()));
-  check_end(encoding, what);
-}
-
-void HeadModel::check_end(const text::Encoding& encoding, const std::string& what) const {
+void HeadModel::check_end(const text::Encoding& encoding) const {
   if (!config_.head_layers.at_eos) return;
   const std::int64_t end = config_.eos_ids.front();
   if (std::ranges::find(encoding.ids, end) == encoding.ids.end())
     throw InvalidArgument(
-        command_, what,
+        command_, "text",
         fmt::format("a text that the tokenizer ends with the id {}, whose row the head reads", end),
         "one without it");
 }
 
-text::Encoding HeadModel::encode(const std::string& text, std::size_t number) const {
+text::Encoding HeadModel::encode(const std::string& text) const {
   text::EncodeOptions options{.cut_side = read_.cut_side};
   if (truncate_) options.max_length = longest_;
   text::Encoding encoding = tokenizer().encode(text, options);
-  check(encoding, fmt::format("text {}", number));
+  if (encoding.size() == 0) throw InvalidArgument(command_, "text", "at least one id", "none");
+  if (static_cast<std::int64_t>(encoding.size()) > config_.positions)
+    throw InvalidArgument(command_, "text",
+                          fmt::format("at most the {} ids that the model reads{}", config_.positions,
+                                      has_truncate_ ? ", or --truncate" : ""),
+                          std::to_string(encoding.size()));
+  check_end(encoding);
+  train::check_ids(command_, "text", encoding.ids, config_.vocabulary,
+                   [this](std::int32_t id) { return tokenizer().token(id); });
   return encoding;
 }
 
 text::Encoding HeadModel::encode_pair(const std::string& first, const std::string& second) const {
   text::Encoding encoding =
       tokenizer().encode(first, second, {.max_length = longest_, .cut_side = read_.cut_side});
-  check_end(encoding, "a pair of texts");
+  check_end(encoding);
   return encoding;
+}
+
+namespace {
+
+// The texts of a window: their sequences behind one another, and why some have none.
+struct EncodedWindow {
+  std::vector<text::Encoding> sequences;
+  std::vector<std::size_t> text_of;  // of each sequence
+  std::vector<std::string> reasons;  // of each text
+};
+
+EncodedWindow encoded(const std::vector<text::CheckedLine>& window, const HeadModel::Answering& answering) {
+  EncodedWindow all;
+  for (const text::CheckedLine& line : window) {
+    std::string& reason = all.reasons.emplace_back(line.problem);
+    if (!reason.empty()) continue;
+    try {
+      for (text::Encoding& sequence : answering.encode(line.text)) {
+        all.sequences.push_back(std::move(sequence));
+        all.text_of.push_back(all.reasons.size() - 1);
+      }
+    } catch (const Error&) {
+      reason = reason_of(std::current_exception());
+    }
+  }
+  return all;
+}
+
+}  // namespace
+
+void HeadModel::answer(const HeadOptions& options, const Answering& answering) const {
+  TextWindows windows = text_windows_of(options, command_);
+  FailedTexts failed;
+  std::int64_t count = 0;
+  for (auto window = windows.next(); !window.empty(); window = windows.next()) {
+    const EncodedWindow all = encoded(window, answering);
+    std::size_t next = 0;  // text without an answer
+    const auto fail_until = [&](std::size_t end) {
+      for (; next < end; ++next) {
+        failed.add(windows.place(window[next].number), all.reasons[next]);
+        if (options.json)
+          print_line({{"line", window[next].number}, {"error", all.reasons[next]}});
+        else
+          fmt::print("\n");
+      }
+    };
+    std::vector<Tensor> logits;
+    run(
+        all.sequences,
+        [&](std::size_t n, const Tensor& of_sequence) {
+          logits.push_back(of_sequence);
+          const std::size_t text = all.text_of[n], begin = n + 1 - logits.size();
+          if (n + 1 < all.text_of.size() && all.text_of[n + 1] == text) return;
+          fail_until(text);
+          next = text + 1;
+          answering.print(window[text].text, std::span(all.sequences).subspan(begin, logits.size()), logits);
+          logits.clear();
+        },
+        answering.rows);
+    if (!stop_requested()) fail_until(window.size());
+    std::fflush(stdout);
+    count += std::ssize(window);
+  }
+  end_of_texts();
+  failed.end(count);
 }
 
 void HeadModel::run(const std::vector<text::Encoding>& encodings, const Use& use, const Rows& rows) const {

@@ -35,9 +35,9 @@ class HeadModel {
   /// Ids of a sequence at most: what the model and the tokenizer's config allow.
   std::int64_t longest() const noexcept { return longest_; }
 
-  /// The ids of text `number`, counted from 1. Throws InvalidArgument, which names it, for a text without
-  /// ids, or for one that is too long where none are cut.
-  text::Encoding encode(const std::string& text, std::size_t number) const;
+  /// The ids of a text. Throws InvalidArgument for a text without ids, for one that is too long where none
+  /// are cut, and for ids that the model does not have.
+  text::Encoding encode(const std::string& text) const;
   /// The ids of a pair, cut at the longer text.
   text::Encoding encode_pair(const std::string& first, const std::string& second) const;
 
@@ -48,9 +48,21 @@ class HeadModel {
   /// Runs the model over the sequences, many at once, in their order. Ends early if a signal asks for it.
   void run(const std::vector<text::Encoding>& encodings, const Use& use, const Rows& rows = {}) const;
 
+  /// How a command answers a text. `encode` may throw what `encode` above throws. `print` gets what the head
+  /// makes of each sequence.
+  struct Answering {
+    std::function<std::vector<text::Encoding>(const std::string& text)> encode;
+    std::function<void(const std::string& text, std::span<const text::Encoding> sequences,
+                       std::span<const Tensor> logits)>
+        print;
+    Rows rows = {};
+  };
+  /// Answers the texts of the options as they come. One that fails is named on standard error and answered
+  /// by an empty line, or a JSON object with "error". Throws Error behind them, and Stopped after a signal.
+  void answer(const HeadOptions& options, const Answering& answering) const;
+
  private:
-  void check(const text::Encoding& encoding, const std::string& what) const;
-  void check_end(const text::Encoding& encoding, const std::string& what) const;
+  void check_end(const text::Encoding& encoding) const;
   void run_batch(std::span<const text::Encoding> batch, std::size_t first, const Use& use,
                  const Rows& rows) const;
 

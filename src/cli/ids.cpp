@@ -5,7 +5,6 @@
 #include "cli/texts.h"
 #include "core/excerpt.h"
 #include "fovea/core/error.h"
-#include "fovea/text/corpus.h"
 
 namespace fovea::cli {
 
@@ -30,15 +29,15 @@ Ids parse_ids(std::string_view text, const std::string& what) {
 std::vector<Ids> read_ids(const std::string& path) {
   std::vector<Ids> sequences;
   std::int64_t number = 0;
-  for (const std::string& line : text::read_lines(input_path(path))) {
+  for (const std::string& line : all_lines(path)) {
     ++number;
     try {
       sequences.push_back(parse_ids(line, "ids"));
     } catch (const InvalidArgument& error) {
-      throw FileError(path, number, "expected " + error.expected() + ", got " + error.got(), "line");
+      throw FileError(name_of(path), number, "expected " + error.expected() + ", got " + error.got(), "line");
     }
   }
-  if (sequences.empty()) throw FileError(path, -1, "has no line of token ids");
+  if (sequences.empty()) throw FileError(name_of(path), -1, "has no line of token ids");
   return sequences;
 }
 

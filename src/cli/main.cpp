@@ -1,11 +1,15 @@
+#include <poll.h>
 #include <signal.h>
+#include <sys/eventfd.h>
 
 #include <algorithm>
 #include <atomic>
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
 #include <filesystem>
+#include <iterator>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -19,6 +23,7 @@ namespace fovea::cli {
 namespace {
 
 std::atomic<int> caught{0};
+int caught_event = -1;  // can be read once a signal is caught; poll passes over -1
 
 // A second signal ends the process the way it would have without us.
 [[noreturn]] void end_by(int signal) {
@@ -62,6 +67,15 @@ bool same_file(const std::string& a, const std::string& b) {
 
 bool stop_requested() noexcept {
   return caught != 0;
+}
+
+bool wait_for_input(int descriptor) {
+  pollfd polled[] = {{descriptor, POLLIN, 0}, {caught_event, POLLIN, 0}};
+  while (!stop_requested()) {
+    if (::poll(polled, std::size(polled), -1) < 0 && errno != EINTR) return true;  // the read says why
+    if (polled[0].revents != 0) return !stop_requested();
+  }
+  return false;
 }
 
 struct NamedCommand {
@@ -112,6 +126,7 @@ static int end_of_output() {
 // handler's frame there overwrites the heap. The
 // signals are blocked before any other thread starts, which inherits that, and one thread waits for them.
 void catch_signals() {
+  caught_event = ::eventfd(0, EFD_CLOEXEC);
   sigset_t set;
   sigemptyset(&set);
   sigaddset(&set, SIGINT);
@@ -119,7 +134,9 @@ void catch_signals() {
   pthread_sigmask(SIG_BLOCK, &set, nullptr);
   std::thread([set] {
     for (int signal = 0;;) {
-      if (sigwait(&set, &signal) == 0 && caught.exchange(signal) != 0) end_by(signal);
+      if (sigwait(&set, &signal) != 0) continue;
+      if (caught.exchange(signal) != 0) end_by(signal);
+      ::eventfd_write(caught_event, 1);
     }
   }).detach();
 }
@@ -146,6 +163,8 @@ int main(int argc, char** argv) {
       std::fprintf(stderr, "fovea: %s\n", error.what());
     }
     return 128 + fovea::cli::caught;
+  } catch (const std::filesystem::filesystem_error& error) {
+    std::fprintf(stderr, "fovea: %s: %s\n", error.path1().c_str(), error.code().message().c_str());
   } catch (const std::bad_alloc&) {
     std::fprintf(stderr, "fovea: memory ran out\n");
   } catch (const std::exception& error) {

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <utility>
 
@@ -64,15 +65,16 @@ void CountProgress::clear() {
   drawn_ = false;
 }
 
-void CountProgress::show(std::int64_t done, std::int64_t total) {
+void CountProgress::show(std::int64_t done, std::optional<std::int64_t> total) {
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin_).count();
   const double interval = terminal_ ? (last_ > 0.0 ? 0.2 : 1.0) : 30.0;
   if (seconds - last_ < interval) return;
   last_ = seconds;
-  std::string text = fmt::format("{} {} of {} {}, {}", command_, done, total, unit_, clock_of(seconds));
-  if (done > 0)
-    text += fmt::format(", {} left",
-                        clock_of(seconds / static_cast<double>(done) * static_cast<double>(total - done)));
+  const std::string of_all = total ? fmt::format(" of {}", *total) : std::string();
+  std::string text = fmt::format("{} {}{} {}, {}", command_, done, of_all, unit_, clock_of(seconds));
+  if (done > 0 && total)
+    text += fmt::format(", {} left", clock_of(seconds / static_cast<double>(done) *
+                                              static_cast<double>(std::max<std::int64_t>(*total - done, 0))));
   if (!terminal_) {
     fmt::print(stderr, "{}\n", text);
     return;

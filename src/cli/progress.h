@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "fovea/train/trainer.h"
@@ -36,7 +37,8 @@ class CountProgress {
   ~CountProgress();
   CountProgress(const CountProgress&) = delete;
   CountProgress& operator=(const CountProgress&) = delete;
-  void show(std::int64_t done, std::int64_t total);
+  /// `total` is the number of all, where it is known.
+  void show(std::int64_t done, std::optional<std::int64_t> total);
   /// Clears the line, so that something else can be printed.
   void clear();
 

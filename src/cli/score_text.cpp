@@ -148,6 +148,7 @@ void run(const Options& o) {
   models::LanguageModel model = o.weights == "f32" ? folder.language_model() : model_of(folder, o.weights);
   if (o.window > 0) return score_in_windows(o, folder, model);
   const std::vector<Scored> texts = texts_and_ids(o, folder, model.config().vocabulary);
+  for (std::size_t n = 0; n < texts.size(); ++n) check_length(model, texts[n].ids, n + 1);
   double sum = 0.0;
   std::size_t tokens = 0;
   for (std::size_t n = 0; n < texts.size() && !stop_requested(); ++n) {
@@ -163,7 +164,6 @@ void run(const Options& o) {
         fmt::print("0.0000\t0\tnan\t{}\n", text);
       continue;
     }
-    check_length(model, ids, n + 1);
     const std::vector<double> of_ids = models::token_log_probabilities(model, ids);
     const double of_text = std::accumulate(of_ids.begin(), of_ids.end(), 0.0);
     expect_number(of_text, o.text.model, fmt::format("text {}", n + 1));

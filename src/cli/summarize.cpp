@@ -1,10 +1,10 @@
 // `fovea summarize`: shorter texts by translators of other libraries.
 #include <algorithm>
-#include <iostream>
 #include <memory>
 #include <optional>
 
 #include "cli/commands.h"
+#include "cli/text_windows.h"
 #include "cli/texts.h"
 #include "cli/translations.h"
 #include "fovea/core/error.h"
@@ -33,17 +33,22 @@ void run(const Options& o) {
     if (std::ranges::find(tasks, "summarization") != tasks.end()) family.task = "summarization";
   }
   const train::FamilyTranslator translator = read_family_translator(command, o.text.model, family);
-  print_translations(command, translator, texts_of(o.text, command),
-                     {.n_best = family.n_best, .json = o.text.json}, std::cout);
-  end_of_texts();
+  TextWindows texts = text_windows_of(o.text, command);
+  Output output("");
+  print_translations(
+      command, texts, [&](const auto& lines, const auto& done) { translator.translate(lines, done); },
+      {.n_best = family.n_best, .json = o.text.json}, output);
 }
 
 }  // namespace
 
 void register_summarize(Command app) {
   auto o = std::make_shared<Options>();
-  Command command =
-      app.add_subcommand("summarize", "Write shorter texts: with T5, BART, mBART and Marian of transformers");
+  Command command = app.add_subcommand(
+      "summarize",
+      std::string("Write shorter texts: with T5, BART, mBART and Marian of transformers. An empty line has "
+                  "an empty summary; ") +
+          bad_lines_help);
   train::FamilyTranslatorOptions& family = o->family;
   family.batch = 8;  // texts are longer than sentences
   add_text_options(command, o->text, "texts to shorten");
@@ -72,7 +77,11 @@ void register_summarize(Command app) {
       .check(finite())
       .check(non_negative());
   command.add_option("--seed", family.seed, "of the draws");
-  command.add_option("--n-best", family.n_best, "summaries of each text, as 'number ||| text ||| score'")
+  command
+      .add_option(
+          "--n-best", family.n_best,
+          "from 2 on: so many summaries of each text, as 'number ||| text ||| score', with numbers of texts "
+          "from 0")
       .check(in_range(1, 1000));
   command.add_option("--mini-batch", family.batch, "texts at once").check(in_range(1, 100000));
   add_weights_option(command, o->weights);

@@ -60,23 +60,22 @@ void print(const Options& o, const std::string& text, const std::vector<models::
 
 void run(const Options& o) {
   const HeadModel model(o.head, "fovea tag", {models::FamilyHead::token_labels});
-  const std::vector<std::string> texts = texts_of(o.head, "fovea tag");
-  std::vector<text::Encoding> encodings;
-  for (const std::string& text : texts) encodings.push_back(model.encode(text, encodings.size() + 1));
-  const auto use = [&](std::size_t number, const Tensor& logits) {
-    print(o, texts[number],
-          models::tagged_spans(logits, places_of(model.tokenizer(), texts[number], encodings[number]),
+  const auto print_text = [&](const std::string& text, std::span<const text::Encoding> sequences,
+                              std::span<const Tensor> logits) {
+    print(o, text,
+          models::tagged_spans(logits[0], places_of(model.tokenizer(), text, sequences[0]),
                                model.config().labels, o.join));
   };
-  model.run(encodings, use, text_rows);
-  end_of_texts();
+  const auto encode = [&](const std::string& text) { return std::vector{model.encode(text)}; };
+  model.answer(o.head, {.encode = encode, .print = print_text, .rows = text_rows});
 }
 
 }  // namespace
 
 void register_tag(Command app) {
   auto o = std::make_shared<Options>();
-  Command command = app.add_subcommand("tag", "Find names and other labelled words in texts");
+  Command command = app.add_subcommand(
+      "tag", std::string("Find names and other labelled words in texts; ") + bad_lines_help);
   add_head_options(command, o->head, "texts to tag");
   add_truncate(command, o->head);
   const std::vector<std::pair<std::string, TagJoin>> joins{{"none", TagJoin::none},

@@ -13,14 +13,14 @@
 
 #include "cli/commands.h"
 #include "fovea/core/error.h"
-#include "fovea/text/corpus.h"
 
 namespace fovea::cli {
 
 void add_text_options(Command command, TextOptions& options, const std::string& texts) {
   command.take_brackets_for_text();
   command.add_option("--model", options.model, "folder of the model, with its tokenizer.json").required();
-  command.add_option("text", options.texts, texts + "; without any, standard input has one a line");
+  command.add_option("text", options.texts,
+                     texts + "; without any, standard input has one a line, of at most 65,536 bytes");
   command.add_option("--input", options.input, "file with one a line, instead of arguments");
   command.add_flag("--json", options.json, "a JSON object for each, on a line");
   add_threads_option(command, options.threads);
@@ -31,7 +31,7 @@ std::string input_path(const std::string& input) {
 }
 
 std::string name_of(const std::string& path) {
-  return path == "-" ? "standard input" : path;
+  return input_path(path) == "/dev/stdin" ? "standard input" : path;
 }
 
 std::string read_whole(const std::string& path, std::size_t most) {
@@ -76,11 +76,40 @@ void expect_numbers(const Tensor& values, const std::string& model, const std::s
   for (std::int64_t i = 0; i < values.count(); ++i) expect_number(x[i], model, what);
 }
 
-std::vector<std::string> texts_of(const TextOptions& options, const std::string& command) {
+namespace {
+
+void refuse_both(const TextOptions& options, const std::string& command) {
   if (!options.texts.empty() && !options.input.empty())
     throw InvalidArgument(command, "--input", "nothing beside texts as arguments", options.input);
-  if (!options.texts.empty()) return options.texts;
-  return text::read_lines(input_path(options.input));
+}
+
+}  // namespace
+
+std::vector<std::string> all_lines(const std::string& input) {
+  TextWindows windows(input);
+  std::vector<std::string> lines;
+  for (auto window = windows.next(); !window.empty(); window = windows.next()) {
+    for (text::CheckedLine& line : window) {
+      if (!line.problem.empty()) throw FileError(name_of(input), line.number, line.problem, "line");
+      lines.push_back(std::move(line.text));
+    }
+  }
+  if (stop_requested()) throw Stopped{"stopped"};
+  return lines;
+}
+
+std::vector<std::string> texts_of(const TextOptions& options, const std::string& command) {
+  refuse_both(options, command);
+  return options.texts.empty() ? all_lines(options.input) : options.texts;
+}
+
+TextWindows text_windows_of(const TextOptions& options, const std::string& command) {
+  refuse_both(options, command);
+  if (options.texts.empty()) return TextWindows(options.input);
+  std::vector<text::CheckedLine> arguments;
+  for (const std::string& text : options.texts)
+    arguments.push_back({.number = std::ssize(arguments) + 1, .text = text});
+  return TextWindows(std::move(arguments));
 }
 
 void print_line(const nlohmann::ordered_json& object) {

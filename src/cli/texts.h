@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "cli/options.h"
+#include "cli/text_windows.h"
 #include "fovea/core/tensor.h"
 
 namespace fovea::cli {
@@ -25,15 +26,19 @@ void add_text_options(Command command, TextOptions& options, const std::string& 
 /// The file of an --input: standard input for "-" and for none.
 std::string input_path(const std::string& input);
 
-/// "standard input" for "-", for errors.
+/// As errors name it: "standard input" for what input_path takes for that, and for its path.
 std::string name_of(const std::string& path);
 /// The whole of a file, of standard input for "-", or of a pipe such as /dev/fd/63, which can be read once.
 /// Throws FileError for a directory, for what cannot be read, and for more than `most` bytes.
 std::string read_whole(const std::string& path, std::size_t most);
 
-/// The texts of the arguments, or the lines of --input, or those of standard input. Throws InvalidArgument
-/// for both of the first.
+/// The texts of the arguments, or the lines of --input, or those of standard input, all of them. For commands
+/// whose answer is one for all: a bad line is an error. Throws InvalidArgument for arguments and --input.
 std::vector<std::string> texts_of(const TextOptions& options, const std::string& command);
+/// The same texts as they come. Throws InvalidArgument for arguments and --input.
+TextWindows text_windows_of(const TextOptions& options, const std::string& command);
+/// All lines of --input or standard input. Throws FileError for a bad one, and Stopped after a signal.
+std::vector<std::string> all_lines(const std::string& input);
 
 /// What a failed search or text threw; "" for none.
 std::string message_of(const std::exception_ptr& error);

@@ -2,8 +2,6 @@
 #include <fmt/ranges.h>
 
 #include <filesystem>
-#include <fstream>
-#include <iostream>
 #include <nlohmann/json.hpp>
 #include <optional>
 
@@ -14,7 +12,6 @@
 #include "files/json_scanner.h"
 #include "fovea/core/error.h"
 #include "fovea/files/bytes.h"
-#include "fovea/text/corpus.h"
 #include "fovea/text/pieces.h"
 #include "fovea/text/tokenizer_json.h"
 
@@ -156,17 +153,30 @@ void check_without_json(const Options& o) {
 
 template <typename TokenizerType>
 void run(const Options& o, const TokenizerType& tokenizer) {
-  const std::vector<std::string> lines = text::read_lines(input_path(o.input));
-  std::ofstream out_file;
-  if (!o.output.empty()) {
-    out_file.open(o.output);
-    if (!out_file) throw FileError(o.output, -1, "cannot be opened for writing");
+  TextWindows lines(o.input);
+  Output output(o.output);
+  FailedTexts failed;
+  std::int64_t count = 0;
+  for (auto window = lines.next(); !window.empty(); window = lines.next()) {
+    for (const text::CheckedLine& line : window) {
+      if (stop_requested()) break;
+      ++count;
+      std::string answered, reason = line.problem;
+      try {
+        if (reason.empty()) answered = answer(o, tokenizer, line.text, line.number);
+      } catch (const Error&) {
+        reason = reason_of(std::current_exception());
+      }
+      if (!reason.empty()) failed.add(lines.place(line.number), reason);
+      if (!reason.empty() && o.json)
+        answered = ordered_json{{"line", line.number}, {"error", reason}}.dump(
+            -1, ' ', false, ordered_json::error_handler_t::replace);
+      output.stream() << answered << '\n';
+    }
+    output.flush();
   }
-  std::ostream& out = o.output.empty() ? std::cout : out_file;
-  for (std::size_t i = 0; i < lines.size() && !stop_requested(); ++i)
-    out << answer(o, tokenizer, lines[i], static_cast<std::int64_t>(i) + 1) << '\n';
-  out.flush();
-  if (!out) throw FileError(o.output.empty() ? "standard output" : o.output, -1, "cannot be written");
+  if (stop_requested()) throw Stopped{fmt::format("stopped; the first {} lines are written", count)};
+  failed.end(count);
 }
 
 void run(const Options& o) {
@@ -193,7 +203,8 @@ void run(const Options& o) {
 
 void register_tokenize(Command app) {
   auto o = std::make_shared<Options>();
-  Command command = app.add_subcommand("tokenize", "Write the token ids of texts, or the texts of ids");
+  Command command = app.add_subcommand(
+      "tokenize", std::string("Write the token ids of texts, or the texts of ids; ") + bad_lines_help);
   command.add_option("--model", o->model, "folder with a tokenizer, or a tokenizer.json").required();
   Option input = command.add_option("--input", o->input, "a text a line, or with --decode ids");
   command.add_option("--output", o->output, "default standard output");
@@ -208,6 +219,7 @@ void register_tokenize(Command app) {
   command.add_option("--write", o->write, "read no text, and write the tokenizer.json to this file");
   command.callback([o, input] {
     o->input_given = input.given();
+    catch_signals();
     run(*o);
   });
 }

@@ -2,16 +2,16 @@
 
 #include <algorithm>
 #include <chrono>
-#include <fstream>
-#include <iostream>
+#include <exception>
+#include <memory>
 #include <optional>
 #include <type_traits>
 
 #include "cli/commands.h"
+#include "cli/text_windows.h"
 #include "cli/texts.h"
 #include "cli/translations.h"
 #include "fovea/inspect/terminal.h"
-#include "fovea/text/corpus.h"
 #include "fovea/train/translator.h"
 
 namespace fovea::cli {
@@ -37,33 +37,60 @@ struct Options {
   }
 };
 
-// Standard input is checked like a file: a line that is no text is named, not translated.
-std::vector<std::string> input_lines(const Options& o, const std::string& path,
-                                     const text::Tokenizer& tokenizer) {
-  const std::vector<std::string> lines = text::read_lines(input_path(path));
+TextOutput output_of(const Options& o) {
+  return {.n_best = o.n_best, .alignment = o.alignment, .show = o.show, .json = o.json};
+}
+
+// Sixteen batches of similar length, so that little is padding and all cores have work.
+TextWindows lines_of(const Options& o, const std::string& path) {
+  return TextWindows(path, 16 * static_cast<std::int64_t>(o.batch));
+}
+
+// Alignments of given translations, a line each, as `fovea score alignment` reads them.
+void align_lines(const Options& o, train::Translator& translator, Output& output,
+                 const std::vector<std::string>& sources, const std::vector<std::string>& targets) {
+  for (std::size_t i = 0; i < sources.size() && !stop_requested(); ++i) {
+    const train::Translation t = translator.align(sources[i], targets[i]);
+    if (!o.alignment.empty()) output.stream() << alignment_text(t, o.alignment == "hard") << '\n';
+    if (o.show && t.weights.target_len > 0)
+      output.stream() << inspect::draw_terminal({t.target_words, t.source_words, t.weights.weights}) << '\n';
+    output.flush();
+  }
+  if (stop_requested()) throw Stopped{"stopped; what was written stands"};
+}
+
+// Two files are read whole, so that a line without its partner is found before anything is written.
+std::vector<std::string> lines_to_align(const Options& o, const std::string& path,
+                                        const text::Tokenizer& tokenizer) {
+  std::vector<std::string> lines = all_lines(path);
   for (std::size_t i = 0; i < lines.size(); ++i) {
     const std::size_t pieces = tokenizer.encode(lines[i]).size();
-    if (pieces > o.max_length) {
-      throw FileError(path.empty() ? "standard input" : path, static_cast<std::int64_t>(i) + 1,
+    if (pieces > o.max_length)
+      throw FileError(name_of(path), static_cast<std::int64_t>(i) + 1,
                       fmt::format("{} pieces, more than --max-length {}", pieces, o.max_length), "line");
-    }
   }
   return lines;
 }
 
-// Alignments of given translations, a line each, as `fovea score alignment` reads them.
-void align_lines(const Options& o, train::Translator& translator, const std::vector<std::string>& sources,
-                 const std::vector<std::string>& targets, std::ostream& out) {
-  for (std::size_t i = 0; i < sources.size(); ++i) {
-    const train::Translation t = translator.align(sources[i], targets[i]);
-    if (!o.alignment.empty()) out << alignment_text(t, o.alignment == "hard") << '\n';
-    if (o.show && t.weights.target_len > 0)
-      out << inspect::draw_terminal({t.target_words, t.source_words, t.weights.weights}) << '\n';
-  }
+void align(const Options& o, train::Translator& translator) {
+  if (input_path(o.input) == input_path(o.target) && input_path(o.target) == "/dev/stdin")
+    throw InvalidArgument("fovea translate", "--target", "a file, because the source is standard input",
+                          o.target);
+  const std::vector<std::string> lines = lines_to_align(o, o.input, translator.tokenizer()),
+                                 targets = lines_to_align(o, o.target, translator.tokenizer());
+  if (lines.size() != targets.size())
+    throw InvalidArgument("fovea translate", "--target",
+                          std::to_string(lines.size()) + " lines, as many as the source",
+                          std::to_string(targets.size()));
+  Output output(o.output);
+  align_lines(o, translator, output, lines, targets);
 }
 
-TextOutput output_of(const Options& o) {
-  return {.n_best = o.n_best, .alignment = o.alignment, .show = o.show, .json = o.json};
+void refuse_output_that_is_read(const Options& o) {
+  for (const std::string* read : {&o.input, &o.target}) {
+    if (!o.output.empty() && !read->empty() && same_file(o.output, *read))
+      throw InvalidArgument("fovea translate", "--output", "a file other than those it reads", o.output);
+  }
 }
 
 // A translator of another library. Its folder says what the command line does not.
@@ -76,8 +103,6 @@ void run_family(const Options& o) {
       throw InvalidArgument("fovea translate", option, "a model that fovea train wrote",
                             o.model + ", of another library");
   }
-  if (!o.output.empty() && !o.input.empty() && same_file(o.output, o.input))
-    throw InvalidArgument("fovea translate", "--output", "a file other than those it reads", o.output);
   const train::FamilyTranslator translator =
       read_family_translator("fovea translate", o.model,
                              {.task = o.task,
@@ -93,23 +118,13 @@ void run_family(const Options& o) {
                               .batch = static_cast<std::int64_t>(o.batch),
                               .alignments = !o.alignment.empty() || o.show,
                               .weights = autograd::parse_weight_type(o.weights)});
-  const std::vector<std::string> lines = text::read_lines(input_path(o.input));
-  std::ofstream file;
-  if (!o.output.empty()) {
-    file.open(o.output);
-    if (!file) throw FileError(o.output, -1, "cannot be opened for writing");
-  }
-  std::ostream& out = o.output.empty() ? std::cout : file;
-  print_translations("fovea translate", translator, lines, output_of(o), out);
-  if (!out) throw FileError(o.output.empty() ? "standard output" : o.output, -1, "cannot be written");
-  if (stop_requested()) throw Stopped{"stopped; what was written stands"};
+  TextWindows lines = lines_of(o, o.input);
+  Output output(o.output);
+  const auto translate = [&](const auto& window, const auto& done) { translator.translate(window, done); };
+  print_translations("fovea translate", lines, translate, output_of(o), output);
 }
 
-void run(const Options& o) {
-  const bool family = train::FamilyTranslator::is_in(o.model);
-  if (family) catch_signals();
-  nn::use_threads(o.threads);
-  if (family) return run_family(o);
+void refuse_options_of_families(const Options& o) {
   for (const auto& [option, given] : {std::pair{"--task", !o.task.empty()},
                                       {"--prefix", o.prefix.has_value()},
                                       {"--source-language", !o.source_language.empty()},
@@ -120,75 +135,99 @@ void run(const Options& o) {
       throw InvalidArgument("fovea translate", option, "a model of another library",
                             o.model + ", of fovea train");
   }
-  train::Translator translator = train::Translator::load(o.model, autograd::parse_weight_type(o.weights));
-  if ((!o.alignment.empty() || o.show) && !translator.model().attends()) {
-    throw InvalidArgument("fovea translate", "--alignment", "a model with attention", "one without");
+}
+
+std::shared_ptr<const models::Shortlist> shortlist_of(const Options& o, std::int64_t vocabulary) {
+  if (!o.shortlist) return nullptr;
+  try {
+    return std::make_shared<const models::Shortlist>(
+        models::Shortlist::load(models::shortlist_path(o.model), vocabulary));
+  } catch (const FileError& error) {
+    throw FileError(error.file(), error.offset(),
+                    error.reason() + ". Expected the file that fovea shortlist --model " + o.model +
+                        " writes, for --shortlist");
   }
+}
+
+// The error of a line that is too long, by the name of the option.
+std::exception_ptr named(const std::exception_ptr& error) {
+  if (!error) return error;
+  try {
+    std::rethrow_exception(error);
+  } catch (const InvalidArgument& caught) {
+    if (caught.argument() != "options.longest") return error;
+    return std::make_exception_ptr(
+        InvalidArgument("fovea translate", "--max-length", caught.expected(), caught.got()));
+  } catch (const std::exception&) {
+    return error;
+  }
+}
+
+void translate(const Options& o, train::Translator& translator) {
+  const train::TranslateOptions options{
+      .search = {.beam_size = o.beam,
+                 .normalize = o.normalize,
+                 .length_factor = o.length_factor,
+                 .n_best = o.n_best,
+                 .reuse = o.reuse == "off" ? models::Reuse::off : models::Reuse::on,
+                 .alignments = !o.alignment.empty() || o.show,
+                 .shortlist = shortlist_of(o, translator.model().vocabulary()),
+                 .cancelled = [] { return stop_requested(); }},
+      .batch = static_cast<std::int64_t>(o.batch),
+      .longest = static_cast<std::int64_t>(o.max_length)};
+  TextWindows lines = lines_of(o, o.input);
+  Output output(o.output);
+  models::DecodeStats stats;
+  const auto begin = std::chrono::steady_clock::now();
+  const auto of_window = [&](const std::vector<std::string>& window, const train::TranslationDone& done) {
+    models::DecodeStats part;
+    translator.translate(
+        window, options,
+        [&](std::size_t n, const std::vector<train::Translation>& texts, const std::exception_ptr& error) {
+          done(n, texts, named(error));
+        },
+        &part);
+    stats += part;
+  };
+  const std::int64_t count = print_translations("fovea translate", lines, of_window, output_of(o), output);
+  const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - begin;
+  if (o.stats)
+    fmt::print(stderr,
+               "{} lines in {:.3f} s; {} steps, {} tokens, {} score evaluations, {} bytes of state at most\n",
+               count, taken.count(), stats.steps, stats.tokens, stats.score_evaluations,
+               stats.peak_state_bytes);
+}
+
+void run(const Options& o) {
+  catch_signals();
+  nn::use_threads(o.threads);
+  refuse_output_that_is_read(o);
+  if (train::FamilyTranslator::is_in(o.model)) return run_family(o);
+  refuse_options_of_families(o);
+  train::Translator translator = train::Translator::load(o.model, autograd::parse_weight_type(o.weights));
+  if ((!o.alignment.empty() || o.show) && !translator.model().attends())
+    throw InvalidArgument("fovea translate", o.show ? "--show" : "--alignment", "a model with attention",
+                          o.model + ", which has none");
   if (!o.target.empty() && o.alignment.empty() && !o.show)
     throw InvalidArgument("fovea translate", "--target", "--alignment or --show beside it", "neither");
   if (o.n_best > o.beam)
     throw InvalidArgument("fovea translate", "--n-best", "at most --beam-size " + std::to_string(o.beam),
                           std::to_string(o.n_best));
-  for (const std::string* read : {&o.input, &o.target}) {
-    if (!o.output.empty() && !read->empty() && same_file(o.output, *read))
-      throw InvalidArgument("fovea translate", "--output", "a file other than those it reads", o.output);
-  }
-  std::shared_ptr<const models::Shortlist> shortlist;
-  if (o.shortlist)
-    shortlist = std::make_shared<const models::Shortlist>(
-        models::Shortlist::load(models::shortlist_path(o.model), translator.model().vocabulary()));
-  // All is read before the output is opened, which empties it.
-  const std::vector<std::string> lines = input_lines(o, o.input, translator.tokenizer());
-  const std::vector<std::string> targets =
-      o.target.empty() ? std::vector<std::string>() : input_lines(o, o.target, translator.tokenizer());
-  if (!o.target.empty() && lines.size() != targets.size())
-    throw InvalidArgument("fovea translate", "--target",
-                          std::to_string(lines.size()) + " lines, as many as the source",
-                          std::to_string(targets.size()));
-  std::ofstream file;
-  if (!o.output.empty()) {
-    file.open(o.output);
-    if (!file) throw FileError(o.output, -1, "cannot be opened for writing");
-  }
-  std::ostream& out = o.output.empty() ? std::cout : file;
-  if (!o.target.empty()) {
-    align_lines(o, translator, lines, targets, out);
-    out.flush();
-    if (!out) throw FileError(o.output.empty() ? "standard output" : o.output, -1, "cannot be written");
-    return;
-  }
-  models::DecodeStats stats;
-  const auto begin = std::chrono::steady_clock::now();
-  const auto translations =
-      translator.translate(lines,
-                           {.beam_size = o.beam,
-                            .normalize = o.normalize,
-                            .length_factor = o.length_factor,
-                            .n_best = o.n_best,
-                            .reuse = o.reuse == "off" ? models::Reuse::off : models::Reuse::on,
-                            .alignments = !o.alignment.empty() || o.show,
-                            .shortlist = shortlist},
-                           o.batch, &stats);
-  const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - begin;
-  for (std::size_t i = 0; i < translations.size(); ++i) print_texts(output_of(o), i, translations[i], out);
-  out.flush();
-  if (!out) throw FileError(o.output.empty() ? "standard output" : o.output, -1, "cannot be written");
-  if (o.stats) {
-    fmt::print(stderr,
-               "{} lines in {:.3f} s; {} steps, {} tokens, {} score evaluations, {} bytes of state at most\n",
-               lines.size(), taken.count(), stats.steps, stats.tokens, stats.score_evaluations,
-               stats.peak_state_bytes);
-  }
+  o.target.empty() ? translate(o, translator) : align(o, translator);
 }
 
 }  // namespace
 
 void register_translate(Command app) {
   auto o = std::make_shared<Options>();
-  Command command = app.add_subcommand("translate", "Translate lines with a trained model");
+  Command command = app.add_subcommand(
+      "translate",
+      std::string("Translate lines with a trained model, as they come. An empty line has an empty "
+                  "translation; ") +
+          bad_lines_help);
   command.add_option("--model", o->model, "folder that train wrote, or a translator of another library")
       .required();
-  command.add_option("--input", o->input, "one sentence a line; default standard input");
+  command.add_option("--input", o->input, "one sentence a line; default, and for -: standard input");
   command.add_option(
       "--target", o->target,
       "translations given, line by line: they are aligned with the source, and nothing is translated");
@@ -209,9 +248,15 @@ void register_translate(Command app) {
                   "max_length by default, where the folder has one")
       .check(finite())
       .check(in_range(0.01, 1000.0));
-  command.add_option("--max-length", o->max_length, "pieces of a line at most; a longer one is refused")
+  command
+      .add_option("--max-length", o->max_length,
+                  "of a model of fovea train: pieces of a line at most; a longer line is not translated")
       .check(in_range(1, 100000));
-  command.add_option("--n-best", o->n_best, "translations a line, as 'line ||| text ||| score'")
+  command
+      .add_option("--n-best", o->n_best,
+                  "from 2 on: so many translations of each line, best first, each on a line of its own, as "
+                  "'number ||| text ||| score'; numbers of lines begin at 0, and a line that cannot be "
+                  "translated has none")
       .check(in_range(1, 1000));
   command.add_option("--mini-batch", o->batch, "lines at once").check(in_range(1, 100000));
   command
@@ -227,7 +272,7 @@ void register_translate(Command app) {
                    "shortlist writes");
   command.add_flag("--stats", o->stats, "print seconds, steps, tokens, score evaluations and bytes");
   add_threads_option(command, o->threads);
-  command.add_flag("--json", o->json, "a JSON object for each line");
+  command.add_flag("--json", o->json, "a JSON object for each line: line, from 1, and texts, or error");
   command.add_option("--task", o->task,
                      "of another library's model: a task of its config.json, which names a prefix, such as "
                      "translation_en_to_de");
@@ -251,7 +296,7 @@ void register_translate(Command app) {
       if (command.given(option)) o->options.emplace_back(option);
     }
     for (const char* option : {"--n-best", "--beam-size", "--normalize", "--max-length-factor", "--reuse",
-                               "--mini-batch", "--stats", "--shortlist"}) {
+                               "--mini-batch", "--stats", "--shortlist", "--json"}) {
       if (!o->target.empty() && command.given(option))
         throw InvalidArgument("fovea translate", option, "nothing: with --target no text is translated",
                               "one");

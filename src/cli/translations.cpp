@@ -35,10 +35,9 @@ train::FamilyTranslator read_family_translator(const std::string& command, const
 namespace {
 
 // A line that failed: an empty one where each line has one text, so that the others keep their places.
-void print_failure(const TextOutput& how, std::size_t number, const std::string& message, std::ostream& out) {
-  fmt::print(stderr, "fovea: line {}: {}\n", number + 1, message);
+void print_failure(const TextOutput& how, std::int64_t number, const std::string& reason, std::ostream& out) {
   using nlohmann::ordered_json;
-  const ordered_json object{{"line", number + 1}, {"error", message}};
+  const ordered_json object{{"line", number}, {"error", reason}};
   if (how.json)
     out << object.dump(-1, ' ', false, ordered_json::error_handler_t::replace) << '\n';
   else if (how.n_best == 1)
@@ -47,29 +46,34 @@ void print_failure(const TextOutput& how, std::size_t number, const std::string&
 
 }  // namespace
 
-void print_translations(const std::string& command, const train::FamilyTranslator& translator,
-                        const std::vector<std::string>& lines, const TextOutput& how, std::ostream& out) {
+std::int64_t print_translations(const std::string& command, TextWindows& lines,
+                                const TranslateWindow& translate, const TextOutput& how, Output& output) {
   CountProgress progress(command, "lines");
-  std::size_t failed = 0;
-  try {
-    translator.translate(lines, [&](std::size_t number, const std::vector<train::Translation>& texts,
-                                    const std::exception_ptr& error) {
+  FailedTexts failed;
+  std::int64_t count = 0;
+  std::ostream& out = output.stream();
+  for (auto window = lines.next(); !window.empty(); window = lines.next()) {
+    std::vector<std::string> texts;
+    for (text::CheckedLine& line : window) texts.push_back(std::move(line.text));
+    translate(texts, [&](std::size_t n, const std::vector<train::Translation>& found,
+                         const std::exception_ptr& error) {
+      const auto& [number, text, problem] = window[n];
       progress.clear();
-      if (error) ++failed;
-      if (error)
-        print_failure(how, number, message_of(error), out);
-      else
-        print_texts(how, number, texts, out);
-      out.flush();
-      progress.show(static_cast<std::int64_t>(number) + 1, std::ssize(lines));
+      if (error || !problem.empty()) {
+        const std::string reason = error ? reason_of(error) : problem;
+        failed.add(lines.place(number), reason);
+        print_failure(how, number, reason, out);
+      } else {
+        print_texts(how, static_cast<std::size_t>(number - 1), found, out);
+      }
+      output.flush();
+      progress.show(++count, lines.expected());
     });
-  } catch (const InvalidArgument& error) {
-    if (error.function() != "FamilyTranslator") throw;
-    throw InvalidArgument(command, error.argument(), error.expected(), error.got());
   }
-  if (failed > 0 && !stop_requested())
-    throw Error(
-        fmt::format("{} of {} lines failed, as said above; the others are written", failed, lines.size()));
+  progress.clear();
+  if (stop_requested()) throw Stopped{fmt::format("stopped; the first {} lines are written", count)};
+  failed.end(count);
+  return count;
 }
 
 std::string alignment_text(const train::Translation& translation, bool hard) {

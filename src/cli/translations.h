@@ -3,11 +3,13 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <ostream>
 #include <string>
 #include <vector>
 
 #include "cli/coder.h"
+#include "cli/text_windows.h"
 #include "fovea/train/family_translator.h"
 
 namespace fovea::cli {
@@ -23,10 +25,14 @@ struct TextOutput {
   std::string alignment = {};  ///< "", "hard" or "soft"
   bool show = false, json = false;
 };
+/// Translates a window of lines, as FamilyTranslator::translate and Translator::translate do.
+using TranslateWindow =
+    std::function<void(const std::vector<std::string>& lines, const train::TranslationDone& done)>;
 /// Translates the lines and prints the texts of each as soon as they are there, with progress on standard
-/// error.
-void print_translations(const std::string& command, const train::FamilyTranslator& translator,
-                        const std::vector<std::string>& lines, const TextOutput& how, std::ostream& out);
+/// error. A line that fails is named there and answered by an empty line or a JSON object with "error".
+/// Returns the number of lines. Throws Error behind them if one failed, and Stopped after a signal.
+std::int64_t print_translations(const std::string& command, TextWindows& lines,
+                                const TranslateWindow& translate, const TextOutput& how, Output& output);
 /// Prints the texts of a line: one on a line each, or one JSON object.
 void print_texts(const TextOutput& how, std::size_t number, const std::vector<train::Translation>& texts,
                  std::ostream& out);

@@ -1,6 +1,7 @@
 #include "fovea/models/batches.h"
 
 #include <algorithm>
+#include <mutex>
 #include <string>
 
 #include "fovea/core/error.h"
@@ -28,6 +29,25 @@ void for_batches(std::span<const std::int64_t> lengths, std::int64_t size,
   default_executor().parallel_for(batches, [&](std::int64_t unit, int) {
     const std::int64_t begin = (batches - 1 - unit) * size, count = std::min(size, std::ssize(order) - begin);
     work(std::span(order).subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(count)));
+  });
+}
+
+void for_batches_in_order(std::span<const std::int64_t> lengths, std::int64_t size,
+                          const std::function<bool(std::span<const std::size_t> texts)>& work,
+                          const std::function<void(std::size_t text)>& done) {
+  std::mutex mutex;
+  std::size_t next = 0;
+  std::vector<bool> there;
+  for (const std::int64_t length : lengths) there.push_back(length == 0);
+  const auto hand_on = [&] {
+    while (next < there.size() && there[next]) done(next++);
+  };
+  hand_on();
+  for_batches(lengths, size, [&](std::span<const std::size_t> texts) {
+    if (!work(texts)) return;
+    const std::lock_guard lock(mutex);
+    for (const std::size_t text : texts) there[text] = true;
+    hand_on();
   });
 }
 

@@ -286,20 +286,26 @@ struct Found {
   std::exception_ptr error;
 };
 
-std::vector<Found> search_side_by_side(SequenceToSequence& model, std::span<const BeamRequest> requests,
-                                       const DecoderStart& start, std::int64_t batch) {
+// Batches of the window run side by side. `first` is the number of its first request.
+void search_window(SequenceToSequence& model, std::span<const BeamRequest> window, const DecoderStart& start,
+                   std::int64_t batch, std::size_t first, const BeamsDone& done) {
   std::vector<std::int64_t> lengths;
-  for (const BeamRequest& request : requests) lengths.push_back(std::ssize(request.prompt));
-  std::vector<Found> all(requests.size());
-  for_batches(lengths, batch, [&](std::span<const std::size_t> own) {
+  for (const BeamRequest& request : window) lengths.push_back(std::ssize(request.prompt));
+  std::vector<Found> all(window.size());
+  const auto search = [&](std::span<const std::size_t> own) {
+    if (is_cancelled(window)) return false;
     std::vector<BeamRequest> of_batch;
-    for (const std::size_t i : own) of_batch.push_back(requests[i]);
+    for (const std::size_t i : own) of_batch.push_back(window[i]);
     beam_search(model, of_batch, start,
                 [&](std::size_t n, std::vector<BeamText> texts, std::exception_ptr error) {
                   all[own[n]] = {std::move(texts), std::move(error)};
                 });
+    return !is_cancelled(window);
+  };
+  for_batches_in_order(lengths, batch, search, [&](std::size_t i) {
+    Found found = std::exchange(all[i], {});
+    done(first + i, std::move(found.texts), std::move(found.error));
   });
-  return all;
 }
 
 }  // namespace
@@ -314,10 +320,7 @@ void search_in_batches(SequenceToSequence& model, std::span<const BeamRequest> r
   for (std::size_t begin = 0; begin < requests.size(); begin += window) {
     const auto own = requests.subspan(begin, std::min(window, requests.size() - begin));
     if (is_cancelled(own)) return;
-    std::vector<Found> found = search_side_by_side(model, own, start, batch);
-    if (is_cancelled(own)) return;
-    for (std::size_t i = 0; i < own.size(); ++i)
-      done(begin + i, std::move(found[i].texts), std::move(found[i].error));
+    search_window(model, own, start, batch, begin, done);
   }
 }
 

@@ -134,7 +134,7 @@ class Search {
 
   std::vector<std::vector<Hypothesis>> run(DecodeStats* stats) {
     DecodeStats counted;
-    while (!live_.empty()) {
+    while (!live_.empty() && !(options_.cancelled && options_.cancelled())) {
       const nn::Var hidden = stepper_.step(live_);
       ++counted.steps;
       counted.tokens += static_cast<std::int64_t>(live_.size());
@@ -263,6 +263,14 @@ std::vector<std::vector<Hypothesis>> decode(SequenceToSequence& model,
   }
   if (sources.empty()) return {};
   return Search(model, sources, options).run(stats);
+}
+
+DecodeStats& DecodeStats::operator+=(const DecodeStats& other) {
+  steps += other.steps;
+  tokens += other.tokens;
+  score_evaluations += other.score_evaluations;
+  peak_state_bytes = std::max(peak_state_bytes, other.peak_state_bytes);
+  return *this;
 }
 
 Batch make_batch(const std::vector<std::vector<std::int32_t>>& sources,

@@ -174,22 +174,6 @@ std::vector<std::string> read_lines(const std::filesystem::path& file, const Rea
   return lines;
 }
 
-std::vector<CheckedLine> read_checked_lines(const std::filesystem::path& file, std::int64_t max_line_bytes) {
-  static constexpr ProfileLabel label{"reading lines", ProfilePart::data};
-  const ProfileSpan span(label);
-  LineReader reader(file, max_line_bytes);
-  std::vector<CheckedLine> lines;
-  while (reader.next()) {
-    try {
-      reader.refuse_bad();
-      if (!is_blank(reader.line())) lines.push_back({.number = reader.number(), .text = reader.line()});
-    } catch (const FileError& error) {
-      lines.push_back({.number = reader.number(), .text = {}, .problem = error.reason()});
-    }
-  }
-  return lines;
-}
-
 void write_tsv(const ParallelCorpus& corpus, const std::filesystem::path& file) {
   if (corpus.has_alignments() && corpus.alignments.size() != corpus.pairs.size()) {
     throw InvalidArgument("write_tsv", "corpus.alignments", std::to_string(corpus.pairs.size()) + " or none",

@@ -37,7 +37,7 @@ bool CsvReader::next() {
     }
     return true;
   }
-  if (columns_ == 0) throw FileError(lines_->file().string(), -1, "has no lines");
+  if (columns_ == 0) throw FileError(lines_->name(), -1, "has no lines");
   return false;
 }
 

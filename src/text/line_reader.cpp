@@ -1,55 +1,121 @@
 #include "text/line_reader.h"
 
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
 #include <system_error>
+#include <utility>
 
 #include "fovea/core/error.h"
+#include "fovea/text/line_stream.h"
 #include "text/utf8.h"
 
 namespace fovea::text {
 
-LineReader::LineReader(const std::filesystem::path& file, std::int64_t max_line_bytes)
-    : file_(file), stream_(file, std::ios::binary), buffer_(1 << 16), max_line_bytes_(max_line_bytes) {
+namespace {
+
+// Opened again, /dev/stdin would begin a file anew that another program has read in part, and a socket cannot
+// be opened at all.
+bool is_standard_input(const std::filesystem::path& file) {
+  return file == "/dev/stdin";
+}
+
+bool has_something(int descriptor) {
+  pollfd polled{descriptor, POLLIN, 0};
+  return ::poll(&polled, 1, 0) != 0;
+}
+
+}  // namespace
+
+LineReader::LineReader(const std::filesystem::path& file, std::int64_t max_line_bytes, Wait wait)
+    : name_(is_standard_input(file) ? "standard input" : file.string()),
+      wait_(std::move(wait)),
+      buffer_(1 << 16),
+      max_line_bytes_(max_line_bytes) {
   if (max_line_bytes < 1) {
     throw InvalidArgument("ReadOptions", "max_line_bytes", "1 or more", std::to_string(max_line_bytes));
   }
+  descriptor_ = is_standard_input(file) ? ::fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 0)
+                                        : ::open(file.c_str(), O_RDONLY | O_CLOEXEC);
+  struct stat status {};
   std::error_code error;
-  if (!stream_ || std::filesystem::is_directory(file, error)) {
-    throw FileError(file.string(), -1,
-                    std::filesystem::exists(file, error) ? "cannot be read" : "does not exist");
+  if (descriptor_ < 0 || ::fstat(descriptor_, &status) != 0 || S_ISDIR(status.st_mode)) {
+    if (descriptor_ >= 0) ::close(descriptor_);
+    const bool there = is_standard_input(file) || std::filesystem::exists(file, error);
+    throw FileError(name_, -1, there ? "cannot be read" : "does not exist");
   }
+  if (S_ISREG(status.st_mode)) file_bytes_ = status.st_size;
 }
 
-bool LineReader::fill() {
-  stream_.read(buffer_.data(), static_cast<std::streamsize>(buffer_.size()));
-  if (stream_.bad()) throw FileError(file_.string(), -1, "cannot be read");
-  at_ = 0;
-  end_ = static_cast<std::size_t>(stream_.gcount());
-  return end_ > 0;
+LineReader::~LineReader() {
+  ::close(descriptor_);
+}
+
+void LineReader::fill() {
+  at_ = end_ = 0;
+  if (wait_ && !wait_(descriptor_)) {
+    line_.clear();
+    begun_ = false;
+    ended_ = true;
+    return;
+  }
+  ssize_t got = -1;
+  do got = ::read(descriptor_, buffer_.data(), buffer_.size());
+  while (got < 0 && errno == EINTR);
+  if (got < 0) throw FileError(name_, -1, "cannot be read");
+  end_ = static_cast<std::size_t>(got);
+  ended_ = got == 0;
+}
+
+// Takes what the buffer has of the line. Returns whether the line ends there.
+bool LineReader::take() {
+  if (at_ == end_) return false;
+  begun_ = true;
+  const char* begin = buffer_.data() + at_;
+  const void* found = std::memchr(begin, '\n', end_ - at_);
+  const std::size_t size =
+      found ? static_cast<std::size_t>(static_cast<const char*>(found) - begin) : end_ - at_;
+  // Two bytes of slack for CR, three for the byte order mark, which do not count.
+  const std::size_t room = static_cast<std::size_t>(max_line_bytes_) + 4 - line_.size();
+  line_.append(begin, std::min(size, room));
+  too_long_ = too_long_ || size > room;
+  at_ += size + (found ? 1 : 0);
+  bytes_ += static_cast<std::int64_t>(size + (found ? 1 : 0));
+  return found != nullptr;
+}
+
+void LineReader::begin() {
+  if (!given_) return;
+  line_.clear();
+  given_ = begun_ = whole_ = too_long_ = false;
+}
+
+// Gathers the bytes of the next line. Returns whether the line is whole, or the file has ended.
+bool LineReader::gather(Waiting waiting) {
+  begin();
+  while (!whole_ && !ended_) {
+    whole_ = take();
+    if (whole_) break;
+    if (waiting == Waiting::refused && !has_something(descriptor_)) return false;
+    fill();
+  }
+  return true;
+}
+
+bool LineReader::ready() {
+  return gather(Waiting::refused);
 }
 
 bool LineReader::next() {
-  line_.clear();
-  too_long_ = false;
-  if (at_ == end_ && !fill()) return false;
+  gather(Waiting::allowed);
+  if (!begun_) return false;
+  given_ = true;
   ++number_;
-  for (;;) {
-    const char* begin = buffer_.data() + at_;
-    const void* found = std::memchr(begin, '\n', end_ - at_);
-    const std::size_t size =
-        found ? static_cast<std::size_t>(static_cast<const char*>(found) - begin) : end_ - at_;
-    // Two bytes of slack for CR, three for the byte order mark, which do not count.
-    const std::size_t room = static_cast<std::size_t>(max_line_bytes_) + 4 - line_.size();
-    line_.append(begin, std::min(size, room));
-    too_long_ = too_long_ || size > room;
-    at_ += size;
-    if (found) {
-      ++at_;
-      break;
-    }
-    if (!fill()) break;
-  }
   examine();
   return true;
 }
@@ -75,7 +141,7 @@ std::string LineReader::utf8_or_latin1() const {
 }
 
 void LineReader::refuse(const std::string& reason) const {
-  throw FileError(file_.string(), number_, reason, "line");
+  throw FileError(name_, number_, reason, "line");
 }
 
 void LineReader::refuse_bad() const {
@@ -89,6 +155,65 @@ void LineReader::refuse_bad() const {
     case LineFault::nul_byte:
       refuse("holds a NUL byte");
   }
+}
+
+namespace {
+
+CheckedLine checked(const LineReader& reader) {
+  try {
+    reader.refuse_bad();
+    return {.number = reader.number(), .text = reader.line()};
+  } catch (const FileError& error) {
+    return {.number = reader.number(), .text = {}, .problem = error.reason()};
+  }
+}
+
+}  // namespace
+
+LineStream::LineStream(const std::filesystem::path& file, LineStreamOptions options)
+    : options_(std::move(options)) {
+  for (const auto& [name, value] :
+       {std::pair{"most_lines", options_.most_lines}, std::pair{"most_bytes", options_.most_bytes}}) {
+    if (value < 1)
+      throw InvalidArgument("LineStream", std::string("options.") + name, "at least 1",
+                            std::to_string(value));
+  }
+  reader_ = std::make_unique<LineReader>(file, options_.max_line_bytes, options_.wait);
+}
+LineStream::~LineStream() = default;
+LineStream::LineStream(LineStream&&) noexcept = default;
+
+std::vector<CheckedLine> LineStream::next() {
+  std::vector<CheckedLine> lines;
+  std::int64_t bytes = 0;
+  while (std::ssize(lines) < options_.most_lines && bytes < options_.most_bytes) {
+    if (!lines.empty() && !reader_->ready()) break;
+    if (!reader_->next()) {
+      ended_ = true;
+      break;
+    }
+    lines.push_back(checked(*reader_));
+    bytes += static_cast<std::int64_t>(lines.back().text.size());
+  }
+  return lines;
+}
+
+std::optional<std::int64_t> LineStream::expected_lines() const {
+  const std::int64_t lines = reader_->number(), bytes = reader_->bytes(), all = reader_->file_bytes();
+  if (ended_ || (all >= 0 && bytes >= all)) return lines;
+  if (all < 0 || bytes == 0) return std::nullopt;
+  return static_cast<std::int64_t>(static_cast<double>(lines) * static_cast<double>(all) /
+                                   static_cast<double>(bytes));
+}
+
+std::vector<CheckedLine> read_checked_lines(const std::filesystem::path& file, std::int64_t max_line_bytes) {
+  LineReader reader(file, max_line_bytes);
+  std::vector<CheckedLine> lines;
+  while (reader.next()) {
+    CheckedLine line = checked(reader);
+    if (!line.problem.empty() || !is_blank(line.text)) lines.push_back(std::move(line));
+  }
+  return lines;
 }
 
 }  // namespace fovea::text

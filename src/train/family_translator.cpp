@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "fovea/core/error.h"
+#include "fovea/core/executor.h"
 #include "fovea/text/marian_tokenizer.h"
 #include "fovea/text/tokenizer_json.h"
 
@@ -139,7 +140,7 @@ void FamilyTranslator::set_languages() {
   language_ = {own[0], wanted};
 }
 
-Ids FamilyTranslator::encode(const std::string& line, std::size_t number) const {
+Ids FamilyTranslator::encode(const std::string& line) const {
   if (line.empty()) return {};
   const auto in_language = [&](Ids ids) {
     if (!language_ || ids.empty()) return ids;
@@ -152,7 +153,7 @@ Ids FamilyTranslator::encode(const std::string& line, std::size_t number) const 
   if (ids == of_no_text_) return {};
   if (std::ssize(ids) <= positions_) return in_language(std::move(ids));
   if (options_.long_texts == LongTexts::cut) return in_language(coder_->cut(prefix_ + line, positions_));
-  throw InvalidArgument("FamilyTranslator", "line " + std::to_string(number + 1),
+  throw InvalidArgument("FamilyTranslator", "lines",
                         "at most the " + std::to_string(positions_) + " ids that the model reads",
                         std::to_string(ids.size()));
 }
@@ -177,17 +178,22 @@ std::vector<Translation> FamilyTranslator::describe(const std::string& line,
   return all;
 }
 
-void FamilyTranslator::translate(const std::vector<std::string>& lines, const Done& done) const {
-  std::vector<models::BeamRequest> requests;
-  for (std::size_t i = 0; i < lines.size(); ++i) {
-    models::BeamRequest& request =
-        requests.emplace_back(models::BeamRequest{encode(lines[i], i), beams_.search});
-    if (beams_.length_of) request.options.length = beams_.length_of(std::ssize(request.prompt));
-  }
+void FamilyTranslator::translate(const std::vector<std::string>& lines, const TranslationDone& done) const {
+  std::vector<models::BeamRequest> requests(lines.size(), {{}, beams_.search});
+  std::vector<std::exception_ptr> unread(lines.size());
+  default_executor().parallel_for(std::ssize(lines), [&](std::int64_t unit, int) {
+    const auto i = static_cast<std::size_t>(unit);
+    try {
+      requests[i].prompt = encode(lines[i]);
+    } catch (const Error&) {
+      unread[i] = std::current_exception();
+    }
+    if (beams_.length_of) requests[i].options.length = beams_.length_of(std::ssize(requests[i].prompt));
+  });
   models::search_in_batches(
       *model_, requests, {beams_.start, beams_.alignments}, options_.batch,
       [&](std::size_t i, const std::vector<models::BeamText>& found, const std::exception_ptr& error) {
-        if (error) return done(i, {}, error);
+        if (error || unread[i]) return done(i, {}, error ? error : unread[i]);
         std::vector<Translation> texts(1);
         try {
           if (!requests[i].prompt.empty()) texts = describe(prefix_ + lines[i], found);

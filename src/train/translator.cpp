@@ -4,7 +4,9 @@
 #include <iterator>
 #include <span>
 #include <sstream>
+#include <utility>
 
+#include "fovea/core/executor.h"
 #include "fovea/core/profile.h"
 #include "fovea/models/batches.h"
 #include "fovea/models/model_folder.h"
@@ -28,39 +30,106 @@ Translator Translator::load(const std::string& folder, autograd::WeightType weig
   return translator;
 }
 
+namespace {
+
+using Ids = std::vector<std::int32_t>;
+
+// A line on its way: its ids, and then its texts or its error.
+struct Line {
+  Ids ids = {};
+  std::vector<Translation> texts = std::vector<Translation>(1);
+  std::exception_ptr error = {};
+  models::DecodeStats stats = {};  // of the batch whose first line it is
+};
+
+void encode(const text::Tokenizer& tokenizer, const std::string& text, std::int64_t longest, Line& line) {
+  try {
+    line.ids = tokenizer.encode(text);
+    const std::int64_t pieces = std::ssize(line.ids);
+    if (longest == 0 || pieces <= longest) return;
+    line.ids.clear();
+    throw InvalidArgument("Translator::translate", "options.longest",
+                          "at most " + std::to_string(longest) + " pieces", std::to_string(pieces));
+  } catch (const Error&) {
+    line.error = std::current_exception();
+  }
+}
+
+}  // namespace
+
+std::vector<std::vector<Translation>> Translator::translate_batch(const std::vector<std::string>& lines,
+                                                                  const std::vector<Ids>& sources,
+                                                                  const models::DecodeOptions& options,
+                                                                  models::DecodeStats& stats) {
+  const auto decoded = models::decode(*model_, sources, options, &stats);
+  std::vector<std::vector<Translation>> all(lines.size());
+  for (std::size_t n = 0; n < decoded.size(); ++n) {
+    for (const models::Hypothesis& hypothesis : decoded[n])
+      all[n].push_back(describe(lines[n], sources[n], hypothesis));
+  }
+  return all;
+}
+
+void Translator::translate(const std::vector<std::string>& texts, const TranslateOptions& options,
+                           const TranslationDone& done, models::DecodeStats* stats) {
+  std::vector<Line> lines(texts.size());
+  default_executor().parallel_for(std::ssize(lines), [&](std::int64_t i, int) {
+    encode(*tokenizer_, texts[static_cast<std::size_t>(i)], options.longest,
+           lines[static_cast<std::size_t>(i)]);
+  });
+  const auto cancelled = [&] { return options.search.cancelled && options.search.cancelled(); };
+  const auto translate_alone = [&](std::size_t i, models::DecodeStats& of) {
+    try {
+      lines[i].texts = translate_batch({texts[i]}, {lines[i].ids}, options.search, of).front();
+    } catch (const Error&) {
+      lines[i].error = std::current_exception();
+    }
+  };
+  const auto translate = [&](std::span<const std::size_t> own) {
+    if (cancelled()) return false;
+    std::vector<std::string> of_batch;
+    std::vector<Ids> sources;
+    for (const std::size_t i : own) {
+      of_batch.push_back(texts[i]);
+      sources.push_back(lines[i].ids);
+    }
+    models::DecodeStats& of = lines[own.front()].stats;
+    try {
+      auto found = translate_batch(of_batch, sources, options.search, of);
+      for (std::size_t n = 0; n < own.size(); ++n) lines[own[n]].texts = std::move(found[n]);
+    } catch (const Error&) {  // of one line, and nobody knows of which
+      for (const std::size_t i : own) {
+        models::DecodeStats alone;
+        translate_alone(i, alone);
+        of += alone;
+      }
+    }
+    return !cancelled();
+  };
+  std::vector<std::int64_t> lengths;
+  for (const Line& line : lines) lengths.push_back(std::ssize(line.ids));
+  models::for_batches_in_order(lengths, options.batch, translate, [&](std::size_t i) {
+    const Line line = std::exchange(lines[i], {});
+    done(i, line.error ? std::vector<Translation>() : line.texts, line.error);
+    lines[i].stats = line.stats;
+  });
+  if (!stats) return;
+  *stats = {};
+  for (const Line& line : lines) *stats += line.stats;
+}
+
 std::vector<std::vector<Translation>> Translator::translate(const std::vector<std::string>& lines,
                                                             const models::DecodeOptions& options,
                                                             std::size_t batch, models::DecodeStats* stats) {
-  std::vector<std::vector<Translation>> result(lines.size(), std::vector<Translation>(1));
-  std::vector<std::vector<std::int32_t>> encoded;
-  std::vector<std::int64_t> lengths;
-  for (const std::string& line : lines) {
-    encoded.push_back(tokenizer_->encode(line));
-    lengths.push_back(std::ssize(encoded.back()));
-  }
-  std::vector<models::DecodeStats> parts(lines.size());  // of a batch, at the place of its first line
-  models::for_batches(lengths, std::max<std::int64_t>(static_cast<std::int64_t>(batch), 1),
-                      [&](std::span<const std::size_t> own) {
-                        std::vector<std::vector<std::int32_t>> sources;
-                        for (const std::size_t i : own) sources.push_back(encoded[i]);
-                        const auto decoded = models::decode(*model_, sources, options, &parts[own.front()]);
-                        for (std::size_t n = 0; n < own.size(); ++n) {
-                          std::vector<Translation>& translations = result[own[n]];
-                          translations.clear();
-                          for (const models::Hypothesis& hypothesis : decoded[n])
-                            translations.push_back(describe(lines[own[n]], encoded[own[n]], hypothesis));
-                        }
-                      });
-  if (stats) {
-    *stats = {};
-    for (const models::DecodeStats& part : parts) {
-      stats->steps += part.steps;
-      stats->tokens += part.tokens;
-      stats->score_evaluations += part.score_evaluations;
-      stats->peak_state_bytes = std::max(stats->peak_state_bytes, part.peak_state_bytes);
-    }
-  }
-  return result;
+  std::vector<std::vector<Translation>> all(lines.size());
+  const auto keep = [&](std::size_t i, const std::vector<Translation>& texts,
+                        const std::exception_ptr& error) {
+    if (error) std::rethrow_exception(error);
+    all[i] = texts;
+  };
+  translate(lines, {.search = options, .batch = std::max<std::int64_t>(static_cast<std::int64_t>(batch), 1)},
+            keep, stats);
+  return all;
 }
 
 namespace {

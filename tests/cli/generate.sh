@@ -236,7 +236,7 @@ cmp plain <(beams --temperature 0) || fail "beams at temperature 0"
 refused '--top-p' --prompt a --beam-size 2 --top-p 2
 refused "'--length-penalty': expected a --beam-size above 1" --prompt a --length-penalty 0.8
 refused "'--early-stopping': expected a --beam-size above 1" --prompt a --early-stopping on
-refused 'off,on,never' --prompt a --beam-size 2 --early-stopping maybe
+refused 'one of off, on, never' --prompt a --beam-size 2 --early-stopping maybe
 ! grep -q '[^ -~]' errors || fail "bytes of no letters: $(cat errors)"
 # The log-probability of a text of beams is that of the model, whatever the options.
 generate --prompt 'the cat' --length 6 --beam-size 3 --repetition-penalty 1.5 --json >beams
@@ -563,7 +563,7 @@ bart_refused 'has no chat template' '{"messages": [{"role": "user", "content": "
 echo '{"eos_token_id": 1, "decoder_start_token_id": 1, "num_beams": 2, "no_repeat_ngram_size": 1, "suppress_tokens": [1]}' >bart/generation_config.json
 printf 'a\na b c d e\nb c\n' >failing
 if "$fovea" translate --model bart --input failing --max-length-factor 0.4 >out 2>errors; then fail "took a line that fails"; fi
-grep -q '^fovea: line 2: .*at step 12' errors && grep -q '1 of 3 lines failed' errors || fail "$(cat errors)"
+grep -q '^fovea: failing (line 2): .*at step 12' errors && grep -q '1 of 3 lines failed' errors || fail "$(cat errors)"
 [[ $(wc -l <out) == 3 && -z $(sed -n 2p out) && -n $(sed -n 1p out) && -n $(sed -n 3p out) ]] || fail "lines: $(cat out)"
 if "$fovea" summarize --model bart --input failing --max-new-tokens 12 --json >out 2>errors; then fail "took lines that fail"; fi
 python3 -c 'import json; assert [("error" in json.loads(line)) for line in open("out")] == [True] * 3' || fail "$(cat out)"

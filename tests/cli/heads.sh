@@ -148,7 +148,7 @@ grep -q 'expected a translator.*got BartForSequenceClassification' errors || fai
 bart BartForSequenceClassification '"num_labels": 1'
 [[ $(run rank BartForSequenceClassification --query the 'cat sat' sat | wc -l) == 2 ]] || fail "rank by BART"
 sed -i 's/, {"SpecialToken": {"id": "<\/s>", "type_id": 0}}//' BartForSequenceClassification/tokenizer.json
-refused "argument 'text 1': expected a text that the tokenizer ends with the id 1" run classify BartForSequenceClassification 'the cat'
+refused "text 1: expected a text that the tokenizer ends with the id 1" run classify BartForSequenceClassification 'the cat'
 
 # What is refused.
 refused 'expected a model with a head for labels of texts, got BertForMaskedLM, which has a head for masked ids' run classify $masked the
@@ -157,8 +157,23 @@ refused 'expected a model with a head for labels of ids' run tag $sequence the
 refused 'expected a model with a head for masked ids' run fill $answers the
 folder $sequence '"id2label": {"0": "bad", "1": "good"}'
 refused 'expected a model with one label' run rank $sequence --query the cat
-refused "argument 'text 2': expected at most the 20 ids that the model reads, or --truncate, got 162" run classify $sequence the "$context"
+refused "text 2: expected at most the 20 ids that the model reads, or --truncate, got 162" run classify $sequence the "$context"
 [[ $(run classify $sequence --truncate the "$context" | wc -l) == 2 ]] || fail --truncate
+# The others are answered, each at its place, and as they come.
+printf '%s\n' 'the cat' $'\xff' "$context" '' 'the cat' >mixed
+refused '2 of 5 lines failed' run classify $sequence --input mixed
+grep -qF 'mixed (line 2): is not valid UTF-8' errors && grep -qF 'mixed (line 3): expected at most the 20 ids' errors || fail "$(cat errors)"
+[[ -n $(sed -n 1p out) && $(sed -n 1p out) == $(sed -n 5p out) && $(sed -n '2,3p' out | tr -d '\n') == '' ]] || fail "$(cat out)"
+refused '2 of 5 lines failed' run classify $sequence --input mixed --json
+[[ $(grep -c '^{"line":[23],"error":' out) == 2 && $(wc -l <out) == 5 ]] || fail "$(cat out)"
+refused 'standard input (line 2): is not valid UTF-8' run tag $tokens <mixed
+refused 'mixed (line 2): is not valid UTF-8' "$fovea" tokenize --model $sequence --input mixed
+[[ $(sed -n 1p out) == $(sed -n 5p out) && -n $(sed -n 3p out) && -z $(sed -n 2p out) ]] || fail "tokenize: $(cat out)"
+coproc talk { exec "$fovea" classify --model $sequence 2>/dev/null; }
+echo 'the cat' >&"${talk[1]}"
+IFS= read -t 60 -r answer <&"${talk[0]}" || fail "no answer before the input's end"
+kill "$talk_PID"
+wait "$talk_PID" || true
 # An argument between brackets is a text, and not a list.
 for text in '[MASK]' '[the cat, [MASK]]' '[MASK] the, cat [MASK]'; do
   printf '%s\n' "$text" >line

@@ -64,6 +64,9 @@ rm $search
 [[ $(rank --query 'the dog' --top-k 2 --input passages | wc -l) == 2 ]] || fail "--top-k"
 [[ $(rank --query 'the dog' 'the cat' 'the dog' <passages | wc -l) == 2 ]] || fail "passages as arguments"
 diff <(rank --query 'the dog' <passages) <(rank --query 'the dog' --input passages) || fail "standard input"
+printf 'the cat\n\xff\n' >bad
+refused 'bad (line 2): is not valid UTF-8' rank --query the --input bad
+[[ ! -s out ]] || fail "rank wrote before it had read all"
 rank --query 'the dog' --weights int8 --input passages >out || fail "--weights"
 [[ -z $(rank --query 'the dog' --input /dev/null) ]] || fail "no passages"
 

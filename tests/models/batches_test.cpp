@@ -62,6 +62,42 @@ TEST(Batches, OfFewTextsAreSmallerForAnyNumberOfThreads) {
   }
 }
 
+// The longest text is worked on first, and handed on in its turn.
+TEST(Batches, AreHandedOnInTheOrderOfTheTexts) {
+  std::vector<std::int64_t> lengths;
+  for (std::int64_t i = 0; i < 40; ++i) lengths.push_back(i * 7 % 11);
+  for (const int threads : {1, 2, 5}) {
+    const std::unique_ptr<Executor> pool = make_thread_pool(threads);
+    set_default_executor(pool.get());
+    for (const std::int64_t size : {1, 3, 100}) {
+      std::vector<char> worked(lengths.size());
+      std::vector<std::size_t> handed_on;
+      for_batches_in_order(
+          lengths, size,
+          [&](std::span<const std::size_t> texts) {
+            for (const std::size_t text : texts) worked[text] = 1;
+            return true;
+          },
+          [&](std::size_t text) {
+            EXPECT_TRUE(worked[text] || lengths[text] == 0) << text;
+            handed_on.push_back(text);
+          });
+      ASSERT_EQ(handed_on.size(), lengths.size());
+      for (std::size_t i = 0; i < handed_on.size(); ++i) EXPECT_EQ(handed_on[i], i);
+    }
+    set_default_executor(nullptr);
+  }
+}
+
+TEST(Batches, NothingIsHandedOnBehindOneThatWasCancelled) {
+  std::vector<std::size_t> handed_on;
+  for_batches_in_order(
+      std::vector<std::int64_t>{0, 3, 2, 0, 1}, 1,
+      [](std::span<const std::size_t> texts) { return texts.front() != 2; },
+      [&](std::size_t text) { handed_on.push_back(text); });
+  EXPECT_EQ(handed_on, (std::vector<std::size_t>{0, 1}));
+}
+
 TEST(Batches, AnExceptionOfOneIsThrown) {
   const std::vector<std::int64_t> lengths{1, 2, 3};
   EXPECT_THROW(for_batches(lengths, 1,

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <memory>
 #include <string>
 #include <vector>
@@ -81,7 +82,7 @@ TEST(Translator, TheSameForAnyNumberOfThreads) {
         const auto cut = translator.translate(text, options, 100);
         for (std::size_t i = 0; i < text.size(); ++i) {
           EXPECT_EQ(cut[i][0].text, one[i][0].text);
-          EXPECT_NEAR(cut[i][0].score, one[i][0].score, 1e-5);
+          EXPECT_EQ(cut[i][0].score, one[i][0].score);
         }
       }
       EXPECT_EQ(one[0].size(), 1u);  // an empty line
@@ -92,6 +93,61 @@ TEST(Translator, TheSameForAnyNumberOfThreads) {
       std::reverse(back.begin(), back.end());
       for (std::size_t i = 0; i < text.size(); ++i) EXPECT_EQ(back[i][0].text, one[i][0].text);
     }
+  }
+}
+
+Translator small_translator(const std::vector<std::string>& text) {
+  auto tokenizer = text::WhitespaceTokenizer::build(text);
+  auto model = models::make_transformer(
+      {.vocabulary = tokenizer->size(), .dim = 16, .feed_forward = 32, .heads = 2}, 3);
+  model->parameters().pack();
+  return {std::move(model), std::move(tokenizer)};
+}
+
+// Lines come in their order. One that is too long is an error of its own, and changes no other.
+TEST(Translator, LinesAreHandedOnInTheirOrder) {
+  const std::vector<std::string> text = lines();
+  Translator translator = small_translator(text);
+  const auto all = translator.translate(text, {.beam_size = 2});
+  for (const int number : {1, 2, 5}) {
+    const Threads threads(number);
+    std::size_t next = 0;
+    models::DecodeStats stats;
+    translator.translate(
+        text, {.search = {.beam_size = 2}, .batch = 3, .longest = 5},
+        [&](std::size_t i, const std::vector<Translation>& texts, const std::exception_ptr& error) {
+          EXPECT_EQ(i, next++);
+          const bool is_long = i % 7 > 5;
+          EXPECT_EQ(error != nullptr, is_long) << i;
+          if (is_long)
+            EXPECT_TRUE(texts.empty());
+          else
+            expect_equal({texts}, {all[i]});
+        },
+        &stats);
+    EXPECT_EQ(next, text.size());
+    EXPECT_GT(stats.tokens, 0);
+  }
+  EXPECT_THROW(translator.translate(text, {.search = {.beam_size = 0}},
+                                    [](auto, const auto&, const auto& error) {
+                                      if (error) std::rethrow_exception(error);
+                                    }),
+               InvalidArgument);
+}
+
+// What is finished by then is handed on, and nothing behind the first line that is not.
+TEST(Translator, EndsWhereItIsCancelled) {
+  const std::vector<std::string> text = lines();
+  Translator translator = small_translator(text);
+  for (const int steps : {0, 5, 60}) {
+    std::atomic<int> asked = 0;
+    std::size_t next = 0;
+    const auto count = [&](std::size_t i, const auto&, const std::exception_ptr& error) {
+      EXPECT_EQ(i, next++);
+      EXPECT_FALSE(error);
+    };
+    translator.translate(text, {.search = {.cancelled = [&] { return ++asked > steps; }}, .batch = 1}, count);
+    EXPECT_LT(next, text.size());
   }
 }
 

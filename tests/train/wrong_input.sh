@@ -92,7 +92,9 @@ done
 input=junk.en refused 1 'line' translate --model good
 input=long.en refused 1 'line' translate --model good
 yes word | head -n 5000 | tr '\n' ' ' >many.en
-input=many.en refused 1 'line 1|max-length' translate --model good
+input=many.en refused 1 '1 of 1 lines failed' translate --model good
+grep -q 'standard input (line 1): --max-length: expected at most 1000 pieces, got 5000' err ||
+  { echo "wrong_input: a line of 5000 pieces: $(head -c 300 err)" >&2; failed=1; }
 refused 1 'nowhere\.txt' translate --model good --input nowhere.txt
 refused 1 'no/such/place' translate --model good --output no/such/place
 
@@ -127,7 +129,7 @@ refused 1 'at least one line' score alignment --gold empty.en --hypothesis empty
 refused 1 '--beam-size' translate --model good --target data.test.fr --alignment hard --beam-size 2
 cp data.test.en both && refused 1 '--output' translate --model good --input both --output ./both
 cmp -s both data.test.en || { echo "wrong_input: the input was overwritten" >&2; failed=1; }
-echo before >after && input=junk.en refused 1 'line' translate --model good --output after
+echo before >after && refused 1 'nowhere\.txt' translate --model good --input nowhere.txt --output after
 [[ $(cat after) == before ]] || { echo "wrong_input: the output was emptied for nothing" >&2; failed=1; }
 refused 1 '--html.*--graph' inspect --model good --source a --html p.svg --graph ./p.svg
 refused 1 '\.png, \.svg or \.pdf' inspect --model good --source a --picture page.jpg

@@ -19,4 +19,11 @@ namespace fovea::models {
 void for_batches(std::span<const std::int64_t> lengths, std::int64_t size,
                  const std::function<void(std::span<const std::size_t> texts)>& work);
 
+/// The same, and `done` gets the number of each text as soon as `work` has returned true for it and for all
+/// before it. Texts of length 0 need no work. The calls of `done` are in the order of the texts, one at a
+/// time, on any thread. Where `work` returns false, as a cancelled one does, `done` gets no more.
+void for_batches_in_order(std::span<const std::int64_t> lengths, std::int64_t size,
+                          const std::function<bool(std::span<const std::size_t> texts)>& work,
+                          const std::function<void(std::size_t text)>& done);
+
 }  // namespace fovea::models

@@ -128,9 +128,9 @@ struct DecoderStart {
 void beam_search(SequenceToSequence& model, std::span<const BeamRequest> requests, const DecoderStart& start,
                  const BeamsDone& done);
 /// The same for any number of sources. They are sorted by length and cut into batches of `batch` at most,
-/// which run side by side (for_batches). `done` is called by this thread for one after the other in the order
-/// of the requests, before all are searched. A request without ids is not searched and has no texts. Where
-/// `cancelled` of one says so, all end, and what was not handed on by then has no call. Throws
+/// which run side by side (for_batches_in_order). `done` is called for one after the other in the order of
+/// the requests, on any thread, before all are searched. A request without ids is not searched and has no
+/// texts. Where `cancelled` of one says so, all end, and what was not handed on by then has no call. Throws
 /// InvalidArgument also for a `batch` below 1.
 void search_in_batches(SequenceToSequence& model, std::span<const BeamRequest> requests,
                        const DecoderStart& start, std::int64_t batch, const BeamsDone& done);

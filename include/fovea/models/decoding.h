@@ -42,6 +42,9 @@ struct DecodeOptions {
   /// whole vocabulary. The rows of the output layer are those in f32, also where its matrix is packed in
   /// another type.
   std::shared_ptr<const Shortlist> shortlist = nullptr;
+  /// Asked before each step, from any thread: true ends the search, and sources have the hypotheses that are
+  /// finished.
+  std::function<bool()> cancelled = {};
 };
 
 struct Hypothesis {
@@ -56,6 +59,8 @@ struct Hypothesis {
 struct DecodeStats {
   std::int64_t steps = 0, tokens = 0, score_evaluations = 0;
   std::int64_t peak_state_bytes = 0;
+  /// Of both searches together. Bytes are those of the larger one.
+  DecodeStats& operator+=(const DecodeStats& other);
 };
 
 /// The n_best hypotheses of each source, best first. Sources are ids without EOS, unless source_end is

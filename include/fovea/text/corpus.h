@@ -83,16 +83,6 @@ ReadResult read_tsv(const std::filesystem::path& file, const ReadOptions& option
 /// are always refused here: dropping one would shift the rest.
 std::vector<std::string> read_lines(const std::filesystem::path& file, const ReadOptions& options = {});
 
-/// A line of a file whose lines are judged one by one.
-struct CheckedLine {
-  std::int64_t number = 0;  ///< from 1
-  std::string text;
-  std::string problem = {};  ///< of a bad line, whose text is then empty
-};
-/// The lines of one file that are not blank. A bad line does not refuse the others. Throws FileError where
-/// the file cannot be read.
-std::vector<CheckedLine> read_checked_lines(const std::filesystem::path& file, std::int64_t max_line_bytes);
-
 /// Writes the format that `read_tsv` reads, with the third column if the corpus has alignments. Throws
 /// FileError, and InvalidArgument for a line with a tab or a line break.
 void write_tsv(const ParallelCorpus& corpus, const std::filesystem::path& file);

@@ -22,7 +22,7 @@ namespace fovea::train {
 
 /// What happens to a text with more ids than the model reads.
 enum class LongTexts : std::uint8_t {
-  refuse,  ///< nothing is translated
+  refuse,  ///< it is an error of its own
   cut      ///< its first ids are read, and the id that ends it
 };
 
@@ -45,7 +45,7 @@ struct FamilyTranslatorOptions {
   LongTexts long_texts = LongTexts::refuse;
   bool alignments = false;  ///< whether translations have weights
   autograd::WeightType weights = autograd::WeightType::f32;
-  /// Asked before each step: true ends all.
+  /// Asked before each step, from any thread: true ends all.
   std::function<bool()> cancelled = {};
 };
 
@@ -60,22 +60,17 @@ class FamilyTranslator {
   /// tokenizer does not have.
   explicit FamilyTranslator(const models::ModelFolder& folder, FamilyTranslatorOptions options = {});
 
-  /// Gets the n-best texts of lines[number], best first. An empty line has one text that is empty. Weights
-  /// are over the words between blanks, and their last column has what the model gives to special ids.
-  /// `error` is what ended this line alone, such as rules that leave no id; there are no texts then.
-  using Done = std::function<void(std::size_t number, const std::vector<Translation>& texts,
-                                  const std::exception_ptr& error)>;
-  /// Calls `done` for each line, in the order of the lines. Lines are sorted by length and cut into batches,
-  /// which run side by side. What is ready is handed on before all lines are done. Ends early if `cancelled`
-  /// says so. Throws InvalidArgument for a line with more ids than the model reads, before any is translated;
-  /// the error names it by its number from 1, as "line 3".
-  void translate(const std::vector<std::string>& lines, const Done& done) const;
+  /// Calls `done` for each line as soon as it and all before it are translated. Lines are sorted by length
+  /// and cut into batches, which run side by side. Weights are over the words between blanks, and their last
+  /// column has what the model gives to special ids. A line has an error of its own if it has more ids than
+  /// the model reads, or if the rules leave no id. Ends early if `cancelled` says so.
+  void translate(const std::vector<std::string>& lines, const TranslationDone& done) const;
 
   /// What the folder says, with the task of the options.
   const models::GenerationDefaults& defaults() const noexcept { return defaults_; }
 
  private:
-  std::vector<std::int32_t> encode(const std::string& line, std::size_t number) const;
+  std::vector<std::int32_t> encode(const std::string& line) const;
   bool is_language(std::int32_t id) const;
   std::int32_t language_id(const char* option, const std::string& name) const;
   void set_languages();

@@ -1,6 +1,9 @@
 // A trained model with its tokenizer: text in, text and alignments out.
 #pragma once
 
+#include <cstdint>
+#include <exception>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -19,6 +22,18 @@ struct Translation {
   text::AlignmentWeights weights;
 };
 
+/// Gets the texts of lines[number], best first. An empty line has one text that is empty. `error` is what
+/// ended this line alone, such as its length; there are no texts then. The calls are in the order of the
+/// lines, one at a time, on any thread.
+using TranslationDone = std::function<void(std::size_t number, const std::vector<Translation>& texts,
+                                           const std::exception_ptr& error)>;
+
+struct TranslateOptions {
+  models::DecodeOptions search = {};
+  std::int64_t batch = 32;   ///< lines that are read together, at least 1
+  std::int64_t longest = 0;  ///< pieces of a line at most; a longer line is an error of its own; 0: any
+};
+
 /// For each target word the source word with the largest weight; no link if that is </s>. Requires attention.
 text::Alignment hard_alignment(const Translation& translation);
 
@@ -32,8 +47,13 @@ class Translator {
   models::SequenceToSequence& model() noexcept { return *model_; }
   const text::Tokenizer& tokenizer() const noexcept { return *tokenizer_; }
 
-  /// For each line its n-best translations, best first; an empty line gives one empty translation. Decoded in
-  /// batches of at most `batch` lines of similar length.
+  /// Calls `done` for each line as soon as it and all before it are translated. Lines are sorted by length
+  /// and cut into batches, which run side by side (models::for_batches_in_order). With packed matrices, as
+  /// `load` reads them, a line has the same bits in any batch. Where options.search.cancelled says so, the others have no call. A model whose numbers are
+  /// NaN is an error of each line.
+  void translate(const std::vector<std::string>& lines, const TranslateOptions& options,
+                 const TranslationDone& done, models::DecodeStats* stats = nullptr);
+  /// The texts of all lines. Throws the error of the first line that has one.
   std::vector<std::vector<Translation>> translate(const std::vector<std::string>& lines,
                                                   const models::DecodeOptions& options,
                                                   std::size_t batch = 32,
@@ -52,6 +72,10 @@ class Translator {
   Inspection inspect(const std::string& source, const std::string& target);
 
  private:
+  std::vector<std::vector<Translation>> translate_batch(const std::vector<std::string>& lines,
+                                                        const std::vector<std::vector<std::int32_t>>& sources,
+                                                        const models::DecodeOptions& options,
+                                                        models::DecodeStats& stats);
   Translation describe(const std::string& line, const std::vector<std::int32_t>& source,
                        const models::Hypothesis& hypothesis) const;
   std::unique_ptr<models::SequenceToSequence> model_;

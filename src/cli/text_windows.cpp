@@ -1,0 +1,73 @@
+#include "cli/text_windows.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <iostream>
+#include <utility>
+
+#include "cli/commands.h"
+#include "cli/texts.h"
+#include "fovea/core/error.h"
+
+namespace fovea::cli {
+
+TextWindows::TextWindows(const std::string& input, std::int64_t most_lines)
+    : name_(name_of(input)),
+      lines_(std::in_place, input_path(input),
+             text::LineStreamOptions{.most_lines = most_lines, .wait = wait_for_input}) {}
+
+std::vector<text::CheckedLine> TextWindows::next() {
+  if (stop_requested()) return {};
+  return lines_ ? lines_->next() : std::exchange(arguments_, {});
+}
+
+std::optional<std::int64_t> TextWindows::expected() const {
+  return lines_ ? lines_->expected_lines() : std::nullopt;
+}
+
+std::string TextWindows::place(std::int64_t number) const {
+  return lines_ ? fmt::format("{} (line {})", name_, number) : fmt::format("text {}", number);
+}
+
+void FailedTexts::add(const std::string& place, const std::string& reason) {
+  ++count_;
+  std::string line = fmt::format("fovea: {}: {}", place, reason);
+  std::ranges::replace_if(
+      line, [](char c) { return static_cast<unsigned char>(c) < ' ' || c == 127; }, ' ');
+  fmt::print(stderr, "{}\n", line);
+}
+
+void FailedTexts::end(std::int64_t all) const {
+  if (count_ > 0)
+    throw Error(fmt::format("{} of {} lines failed, as said above; the others are written", count_, all));
+}
+
+std::string reason_of(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const InvalidArgument& caught) {
+    const std::string option = caught.argument().starts_with("--") ? caught.argument() + ": " : "";
+    return fmt::format("{}expected {}, got {}", option, caught.expected(), caught.got());
+  } catch (const FileError& caught) {
+    return caught.reason();
+  } catch (const std::exception& caught) {
+    return caught.what();
+  }
+}
+
+Output::Output(std::string path) : path_(std::move(path)) {
+  if (path_.empty()) return;
+  file_.open(path_);
+  if (!file_) throw FileError(path_, -1, "cannot be opened for writing");
+}
+
+std::ostream& Output::stream() {
+  return path_.empty() ? std::cout : file_;
+}
+
+void Output::flush() {
+  if (!stream().flush()) throw FileError(path_.empty() ? "standard output" : path_, -1, "cannot be written");
+}
+
+}  // namespace fovea::cli

@@ -1,0 +1,109 @@
+// Lines that come by and by.
+#include "fovea/text/line_stream.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <array>
+#include <string>
+#include <vector>
+
+#include "fovea/core/error.h"
+#include "text/scratch.h"
+
+namespace fovea::text {
+namespace {
+
+std::vector<std::string> texts(const std::vector<CheckedLine>& lines) {
+  std::vector<std::string> all;
+  for (const CheckedLine& line : lines) all.push_back(line.text);
+  return all;
+}
+
+// Opened by its path, as `fovea translate --input <(...)` does.
+class Pipe {
+ public:
+  Pipe() { EXPECT_EQ(::pipe(ends_.data()), 0); }
+  ~Pipe() {
+    ::close(ends_[0]);
+    close();
+  }
+  Pipe(const Pipe&) = delete;
+  Pipe& operator=(const Pipe&) = delete;
+  std::string path() const { return "/dev/fd/" + std::to_string(ends_[0]); }
+  void write(const std::string& bytes) const {
+    EXPECT_EQ(::write(ends_[1], bytes.data(), bytes.size()), std::ssize(bytes));
+  }
+  void close() {
+    if (ends_[1] >= 0) ::close(ends_[1]);
+    ends_[1] = -1;
+  }
+
+ private:
+  std::array<int, 2> ends_{-1, -1};
+};
+
+using Texts = std::vector<std::string>;
+
+TEST(LineStream, WindowsHoldTheLinesOfAFileInOrder) {
+  const Scratch scratch;
+  const auto file = scratch.write("lines", "\xEF\xBB\xBFone\r\n\n\xFFthree\nfour\nfive");
+  LineStream stream(file, {.max_line_bytes = 5, .most_lines = 2});
+  EXPECT_EQ(texts(stream.next()), (Texts{"one", ""}));
+  EXPECT_EQ(stream.expected_lines(), 5);  // of 25 bytes two lines have 9
+  const std::vector<CheckedLine> bad = stream.next();
+  EXPECT_EQ(texts(bad), (Texts{"", "four"}));
+  EXPECT_EQ(bad[0].problem, "is longer than 5 bytes");
+  EXPECT_EQ(bad[1].number, 4);
+  EXPECT_EQ(texts(stream.next()), (Texts{"five"}));
+  EXPECT_EQ(stream.expected_lines(), 5);
+  EXPECT_TRUE(stream.next().empty());
+  EXPECT_TRUE(stream.next().empty());
+}
+
+TEST(LineStream, AWindowHasNoMoreThanItsBytes) {
+  const Scratch scratch;
+  LineStream stream(scratch.write("lines", "aaaa\nbbbb\ncccc\n"), {.most_bytes = 5});
+  EXPECT_EQ(texts(stream.next()), (Texts{"aaaa", "bbbb"}));
+  EXPECT_EQ(texts(stream.next()), (Texts{"cccc"}));
+}
+
+// A window is closed where the next line is not yet whole, and that line is not lost.
+TEST(LineStream, AWindowOfAPipeHasWhatIsThere) {
+  Pipe pipe;
+  LineStream stream(pipe.path());
+  EXPECT_EQ(stream.expected_lines(), std::nullopt);
+  pipe.write("one\ntwo\nthr");
+  EXPECT_EQ(texts(stream.next()), (Texts{"one", "two"}));
+  pipe.write("ee\n");
+  EXPECT_EQ(texts(stream.next()), (Texts{"three"}));
+  pipe.write("four");
+  pipe.close();
+  EXPECT_EQ(texts(stream.next()), (Texts{"four"}));
+  EXPECT_TRUE(stream.next().empty());
+  EXPECT_EQ(stream.expected_lines(), 4);
+}
+
+// Whoever waits may end the input. The part of a line that is there by then is none.
+TEST(LineStream, EndsWhereTheWaitSaysSo) {
+  Pipe pipe;
+  int waits = 0;
+  LineStream stream(pipe.path(), {.wait = [&](int) { return ++waits == 1; }});
+  pipe.write("one\nha");
+  EXPECT_EQ(texts(stream.next()), (Texts{"one"}));
+  EXPECT_TRUE(stream.next().empty());
+  EXPECT_EQ(waits, 2);
+}
+
+TEST(LineStream, RefusesWhatItCannotRead) {
+  const Scratch scratch;
+  EXPECT_THROW(LineStream(scratch.folder() / "nowhere"), FileError);
+  EXPECT_THROW(LineStream(scratch.folder()), FileError);
+  const auto file = scratch.write("lines", "a\n");
+  EXPECT_THROW(LineStream(file, {.max_line_bytes = 0}), InvalidArgument);
+  EXPECT_THROW(LineStream(file, {.most_lines = 0}), InvalidArgument);
+  EXPECT_THROW(LineStream(file, {.most_bytes = 0}), InvalidArgument);
+}
+
+}  // namespace
+}  // namespace fovea::text
