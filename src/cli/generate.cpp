@@ -16,6 +16,7 @@
 #include "cli/text_stream.h"
 #include "core/excerpt.h"
 #include "fovea/models/model_folder.h"
+#include "models/configs.h"
 
 namespace fovea::cli {
 
@@ -305,10 +306,18 @@ void write_texts(const GenerateOptions& o, const models::ModelFolder& folder, st
     write_many(o, model, *coder, templates, out);
 }
 
+void refuse_own_translator(const models::ModelFolder& folder) {
+  if (!models::is_own_translator(folder.config())) return;
+  throw FileError(folder.path().string(), -1,
+                  "is a translator of fovea train: use fovea translate. Expected a language model, or a "
+                  "translator of another library");
+}
+
 void run(GenerateOptions o) {
   check(o);
   nn::use_threads(o.threads);
   const models::ModelFolder folder(o.model);
+  refuse_own_translator(folder);
   const bool translator = models::family_kind(folder.config()) == models::FamilyKind::translator;
   const models::GenerationDefaults defaults = folder.generation();
   o.sample = sample_of(o, defaults, translator);

@@ -40,7 +40,8 @@ models::FamilyConfig config_of(const models::ModelFolder& folder, std::initializ
   const std::string path = models::config_path(folder.path()).string();
   if (!report.config && report.refused.empty())  // a model of ours
     throw FileError(
-        path, -1, fmt::format("expected a model with {}, got {}", name_of(*heads.begin()), report.model_type));
+        path, -1,
+        fmt::format("expected a model with {}, got {}", name_of(*heads.begin()), report.model_type));
   if (!report.config || !report.problems.empty()) throw FileError(path, -1, report.refused);
   const FamilyHead head = report.config->head;
   if (std::find(heads.begin(), heads.end(), head) == heads.end())

@@ -2,13 +2,16 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <iostream>
 #include <numeric>
+#include <optional>
 #include <set>
 #include <sstream>
+#include <type_traits>
 
 #include "core/excerpt.h"
 
@@ -19,31 +22,100 @@ Check::Check(const CLI::Validator& validator)
 Check::Check(std::function<std::string(const std::string&)> problem)
     : Check(CLI::Validator([problem](std::string& text) { return problem(text); }, "")) {}
 
+namespace {
+
+std::string expected_but_got(const std::string& expected, const std::string& got) {
+  return "expected " + expected + ", got " + (got.empty() ? "an empty text" : "'" + got + "'");
+}
+
+// A check of a number: CLI11's own print the largest double where a range has no end. What is no number of
+// the option's type has been refused before.
+template <class T>
+Check number_check(const std::string& expected, const std::string& shown, std::function<bool(T)> holds) {
+  return Check(CLI::Validator(
+      [=](std::string& text) {
+        T value{};
+        const bool read = CLI::detail::lexical_cast(text, value);
+        return read && holds(value) ? std::string() : expected_but_got(expected, text);
+      },
+      shown));
+}
+
+template <class T>
+Check range_check(T lowest, T highest, const char* type) {
+  std::ostringstream ends, shown;
+  ends << lowest << " to " << highest;
+  shown << type << " in [" << lowest << " - " << highest << "]";
+  return number_check<T>(ends.str(), shown.str(),
+                         [=](T value) { return lowest <= value && value <= highest; });
+}
+
+// Whether the text is a decimal number that is too large. CLI11 takes the largest one in its place.
+template <class T>
+bool overflows(const std::string& text) {
+  if constexpr (!std::is_integral_v<T>) return false;
+  T value{};
+  return std::from_chars(text.data(), text.data() + text.size(), value).ec == std::errc::result_out_of_range;
+}
+
+// What a value of the type is called, and whether the text is one. CLI11 takes -1 for 2^64 - 1.
+template <class T>
+std::string type_problem(const std::string& text) {
+  T value{};
+  const bool negative = std::is_unsigned_v<T> && text.find('-') != std::string::npos;
+  const bool read = !text.empty() && CLI::detail::lexical_cast(text, value);
+  if (read && !negative && !overflows<T>(text)) return {};
+  if constexpr (std::is_floating_point_v<T>) return expected_but_got("a number", text);
+  std::string expected = "a whole number";
+  const bool has_digits_alone = text.find_first_not_of("+-0123456789") == std::string::npos;
+  if (negative) expected += " of at least 0";
+  if (!negative && has_digits_alone && !text.empty())
+    expected += " of " + std::to_string(8 * sizeof(T)) + " bits";
+  return expected_but_got(expected, text);
+}
+
+template <class T>
+struct Element {
+  using Type = T;
+};
+template <class T>
+struct Element<std::vector<T>> {
+  using Type = T;
+};
+template <class T>
+struct Element<std::optional<T>> {
+  using Type = T;
+};
+
+}  // namespace
+
 Check in_range(int lowest, int highest) {
-  return Check(CLI::Range(lowest, highest));
+  return range_check(lowest, highest, "INT");
 }
 Check in_range(std::int64_t lowest, std::int64_t highest) {
-  return Check(CLI::Range(lowest, highest));
+  return range_check(lowest, highest, "INT");
 }
 Check in_range(double lowest, double highest) {
-  return Check(CLI::Range(lowest, highest));
+  return range_check(lowest, highest, "FLOAT");
 }
 Check one_of(const std::vector<std::string>& values) {
-  return Check(CLI::IsMember(values));
+  const std::string all = CLI::detail::join(values, ", ");
+  return Check(CLI::Validator(
+      [=](std::string& text) {
+        return std::ranges::find(values, text) != values.end() ? std::string()
+                                                               : expected_but_got("one of " + all, text);
+      },
+      "{" + CLI::detail::join(values, ",") + "}"));
 }
 Check non_negative() {
-  return Check(CLI::NonNegativeNumber);
+  return number_check<double>("a number of at least 0", "NONNEGATIVE",
+                              [](double value) { return value >= 0.0; });
 }
 Check positive() {
-  return Check(CLI::PositiveNumber);
+  return number_check<double>("a number above 0", "POSITIVE", [](double value) { return value > 0.0; });
 }
 Check finite() {
-  return Check([](const std::string& text) {
-    char* end = nullptr;
-    const double value = std::strtod(text.c_str(), &end);
-    return end != text.c_str() && !std::isfinite(value) ? "Value " + text + " is no finite number"
-                                                        : std::string();
-  });
+  return number_check<double>("a finite number", "", [](double value) { return std::isfinite(value); });
 }
 
 Option Option::required() {
@@ -109,7 +181,10 @@ void Command::when_read(std::function<void()> run) {
 
 template <OptionValue T>
 Option Command::add_option(const std::string& names, T& to, const std::string& help) {
-  return Option(app_->add_option(names, to, help));
+  Option option(app_->add_option(names, to, help));
+  using Value = typename Element<T>::Type;
+  if constexpr (std::is_arithmetic_v<Value>) option.check(Check(type_problem<Value>));
+  return option;
 }
 template Option Command::add_option(const std::string&, std::string&, const std::string&);
 template Option Command::add_option(const std::string&, int&, const std::string&);
@@ -136,7 +211,7 @@ Option Command::add_named(const std::string& names, std::function<void(std::size
     take(static_cast<std::size_t>(std::find(texts.begin(), texts.end(), text) - texts.begin()));
   };
   return Option(app_->add_option_function<std::string>(names, take_text, help)
-                    ->check(CLI::IsMember(texts))
+                    ->check(one_of(texts).validator())
                     ->default_str(now));
 }
 Option Command::add_flag(const std::string& names, bool& to, const std::string& help) {

@@ -8,6 +8,7 @@
 #include "fovea/text/corpus.h"
 #include "fovea/text/generated.h"
 #include "fovea/train/dataset.h"
+#include "models/configs.h"
 
 namespace fovea::cli {
 namespace {
@@ -20,6 +21,21 @@ struct Options {
   int iterations = 5;
 };
 
+// An option that would change nothing is refused.
+void check(const Options& o, Command command) {
+  const auto refuse = [&](const std::string& beside, std::initializer_list<const char*> options) {
+    for (const char* option : options) {
+      if (command.given(option))
+        throw InvalidArgument("fovea shortlist", option, "nothing beside " + beside, "a value");
+    }
+  };
+  if (o.corpus == "generated")
+    refuse("--corpus generated", {"--train-source", "--train-target", "--train-tsv"});
+  else
+    refuse("a corpus from files", {"--corpus-size", "--seed"});
+  if (!o.tsv.empty()) refuse("--train-tsv", {"--train-source", "--train-target"});
+}
+
 text::ParallelCorpus read_corpus(const Options& o) {
   if (o.corpus == "generated") return text::generate_corpus({.seed = o.seed, .count = o.corpus_size});
   if (o.tsv.empty() && (o.source.empty() || o.target.empty()))
@@ -30,10 +46,19 @@ text::ParallelCorpus read_corpus(const Options& o) {
 }
 
 void run(const Options& o) {
+  if (!models::is_own_translator(models::ModelFolder(o.model).config()))
+    throw FileError(o.model, -1, "is no translator of fovea train");
   const auto tokenizer = text::load_tokenizer(o.model);
   std::vector<std::pair<std::vector<std::int32_t>, std::vector<std::int32_t>>> pairs;
   for (train::Example& example : train::encode(read_corpus(o), *tokenizer, o.max_length, nullptr))
     pairs.emplace_back(std::move(example.source), std::move(example.target));
+  if (pairs.empty())
+    throw InvalidArgument("fovea shortlist",
+                          o.corpus == "generated" ? "--corpus"
+                          : o.tsv.empty()         ? "--train-source"
+                                                  : "--train-tsv",
+                          fmt::format("at least one pair of at most {} pieces (--max-length)", o.max_length),
+                          "none");
   const models::Shortlist list = models::learn_shortlist(pairs, {.vocabulary = tokenizer->size(),
                                                                  .translations = o.translations,
                                                                  .always = o.always,
@@ -72,7 +97,10 @@ void register_shortlist(Command app) {
       .check(in_range(1, 100000));
   command.add_option("--iterations", o->iterations, "of expectation maximisation (IBM Model 1)")
       .check(in_range(0, 1000));
-  command.callback([o] { run(*o); });
+  command.callback([o, command] {
+    check(*o, command);
+    run(*o);
+  });
 }
 
 }  // namespace fovea::cli

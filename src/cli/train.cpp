@@ -52,6 +52,9 @@ Corpora read_corpora(const Options& o) {
     text::ReadResult valid = read_pair(o.valid_source, o.valid_target, o.valid_tsv, o);
     fmt::print(stderr, "train: {}\nvalid: {}\n", train.report.to_string(), valid.report.to_string());
     corpora = {std::move(train.corpus), std::move(valid.corpus)};
+    if (corpora.train.pairs.empty())
+      throw InvalidArgument("fovea train", o.train_tsv.empty() ? "--train-source" : "--train-tsv",
+                            "at least one pair in which both sides have text", "none");
   }
   return corpora;
 }
@@ -126,10 +129,7 @@ std::map<std::string, train::TokenizerKind> tokenizer_kinds() {
 void run(const Options& o) {
   catch_signals();
   nn::use_threads(o.threads);
-  if (!o.resume && std::filesystem::exists(o.output + "/checkpoint.safetensors")) {
-    throw InvalidArgument("fovea train", "--output",
-                          "a folder without a training (or --resume to go on with it)", o.output);
-  }
+  check_output(o);
   const Corpora corpora = read_corpora(o);
   std::unique_ptr<text::Tokenizer> tokenizer;
   if (o.resume) {
@@ -139,8 +139,6 @@ void run(const Options& o) {
     tokenizer = train::build_tokenizer(
         corpora.train, {tokenizer_kinds().at(o.tokenizer),
                         o.tokenizer == "whitespace" && !o.vocabulary_given ? 0 : o.vocabulary});
-    std::filesystem::create_directories(o.output);
-    tokenizer->save(o.output);
   }
   train::EncodeReport report;
   const train::Data data = train::make_data(corpora.train, corpora.valid, *tokenizer, o.max_length, &report);
@@ -152,11 +150,15 @@ void run(const Options& o) {
       report.kept, report.skipped_empty, report.skipped_too_long, o.max_length, data.valid.size(),
       corpora.valid.pairs.size() - data.valid.size(), tokenizer->size(),
       static_cast<double>(model->parameters().count()) / 1e6);
+  NewTraining folder(o.output);
+  if (!o.resume) folder.save(*tokenizer);
   train::Result result;
   {
     TerminalProgress progress("[" + std::filesystem::path(o.output).filename().string() + "]");
-    result = train::train(*model, data, training_options(o),
+    result = run_named(o, [&] {
+      return train::train(*model, data, training_options(o),
                           o.resume ? train::Start::resume : train::Start::fresh, progress, stop_requested);
+    });
   }
   if (result.ended == train::Ended::stopped) throw Stopped{"stopped and saved; go on with --resume"};
   fmt::print(stderr, "{}; best validation: BLEU {:.2f}, perplexity {:.2f}{}; model in {}\n",
@@ -179,6 +181,15 @@ void refuse_positions_of_attention(const Options& o) {
   if (std::ranges::none_of(mixers_of(o), acts) && std::ranges::none_of(encoder_mixers_of(o), acts))
     throw InvalidArgument("fovea train", "--positions",
                           "sinusoidal, because no layer has attention to its own side", o.positions);
+}
+
+void check_heads(const Options& o) {
+  const auto refuse = [&](const std::string& expected) {
+    throw InvalidArgument("fovea train", "--heads", expected, std::to_string(o.heads));
+  };
+  if (o.dim % o.heads != 0) refuse(fmt::format("a divisor of --dim, which is {}", o.dim));
+  if (o.positions == "rotary" && o.dim / o.heads % 2 != 0)
+    refuse(fmt::format("heads of an even width with --positions rotary, so a divisor of {}", o.dim / 2));
 }
 
 // Refuses options that this training would ignore.
@@ -233,6 +244,7 @@ void refuse_unused(Command command, const Options& o) {
   if (o.model == "transformer") {
     refuse("--model transformer", {"--attention", "--query", "--values", "--cell", "--dim-emb", "--dim-rnn"});
     refuse_positions_of_attention(o);
+    check_heads(o);
     for (const models::LayerMixer mixer : encoder_mixers_of(o)) {
       if (!models::reads_both_sides(mixer))
         throw InvalidArgument("fovea train", "--encoder-mixers",

@@ -91,9 +91,7 @@ void train_language_model(const TrainCommand& o) {
   check(o);
   catch_signals();
   nn::use_threads(o.threads);
-  if (!o.resume && std::filesystem::exists(o.output + "/checkpoint.safetensors"))
-    throw InvalidArgument("fovea train", "--output",
-                          "a folder without a training (or --resume to go on with it)", o.output);
+  check_output(o);
   const std::string train_text = read_text(o.train_text, "--train-text"),
                     valid_text = read_text(o.valid_text, "--valid-text");
   std::unique_ptr<text::Tokenizer> tokenizer;
@@ -106,8 +104,6 @@ void train_language_model(const TrainCommand& o) {
         text::read_lines(o.train_text),
         {.vocabulary_size = o.vocabulary,
          .pieces = o.tokenizer == "characters" ? Pieces::characters : Pieces::merged});
-    std::filesystem::create_directories(o.output);
-    tokenizer->save(o.output);
   }
   const std::vector<std::int32_t> train_ids = text::encode_lines(*tokenizer, train_text),
                                   valid_ids = text::encode_lines(*tokenizer, valid_text);
@@ -115,12 +111,16 @@ void train_language_model(const TrainCommand& o) {
   fmt::print(stderr, "{} tokens to train on, {} to validate; vocabulary {}, {:.2f} M parameters\n",
              train_ids.size(), valid_ids.size(), tokenizer->size(),
              static_cast<double>(model.parameters().count()) / 1e6);
+  NewTraining folder(o.output);
+  if (!o.resume) folder.save(*tokenizer);
   train::Result result;
   {
     TerminalProgress progress("[" + std::filesystem::path(o.output).filename().string() + "]",
                               TerminalProgress::Shows::perplexity_alone);
-    result = train::train(model, {train_ids, valid_ids}, options_of(o),
+    result = run_named(o, [&] {
+      return train::train(model, {train_ids, valid_ids}, options_of(o),
                           o.resume ? train::Start::resume : train::Start::fresh, progress, stop_requested);
+    });
   }
   if (result.ended == train::Ended::stopped) throw Stopped{"stopped and saved; go on with --resume"};
   fmt::print(stderr, "{}; best validation: perplexity {:.2f}; model in {}\n",

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -9,6 +11,7 @@
 #include "fovea/nn/module.h"
 #include "fovea/nn/optimizer.h"
 #include "fovea/text/tokenizer.h"
+#include "fovea/train/trainer.h"
 
 namespace fovea::cli {
 
@@ -45,6 +48,26 @@ std::vector<models::LayerMixer> encoder_mixers_of(const TrainCommand& options);
 /// A resumed training has the tokenizer of its folder: throws InvalidArgument for a --tokenizer of another
 /// kind.
 void check_resumed(const TrainCommand& options, const text::Tokenizer& tokenizer);
+/// Throws InvalidArgument for an --output that cannot be a folder, for one with a training that is not
+/// resumed, and for one without a training that should be.
+void check_output(const TrainCommand& options);
+/// The folder of a new training. What was put there is removed where the training fails before its first
+/// checkpoint.
+class NewTraining {
+ public:
+  explicit NewTraining(std::filesystem::path folder);
+  ~NewTraining();
+  NewTraining(const NewTraining&) = delete;
+  NewTraining& operator=(const NewTraining&) = delete;
+  void save(const text::Tokenizer& tokenizer);
+
+ private:
+  std::filesystem::path folder_;
+  bool made_;
+  std::vector<std::filesystem::path> new_files_;  // that may come before the first checkpoint
+};
+/// Runs `train`, and names the texts by their options where they are too short.
+train::Result run_named(const TrainCommand& options, const std::function<train::Result()>& train);
 /// Throws InvalidArgument for a cosine without an end.
 nn::Schedule schedule_of(const TrainCommand& options);
 /// Trains a language model on the text of a file.

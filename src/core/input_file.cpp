@@ -25,7 +25,8 @@ constexpr std::uint64_t least_buffer = 4 * 1024, most_buffer = 64 * 1024;
 
 InputFile::InputFile(const std::filesystem::path& path) : name_(path.string()) {
   std::error_code error;
-  if (!std::filesystem::is_regular_file(path, error)) fail(-1, "is not a file that can be read");
+  if (!std::filesystem::is_regular_file(path, error))
+    fail(-1, std::filesystem::exists(path, error) ? "is not a file that can be read" : "does not exist");
   // Without blocking, in case that the file is a pipe by now.
   file_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (file_ < 0) fail(-1, "cannot be opened for reading");

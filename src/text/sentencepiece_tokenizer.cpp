@@ -195,6 +195,9 @@ std::unique_ptr<Tokenizer> load_tokenizer(const std::filesystem::path& folder, c
   const std::filesystem::path model = folder / (prefix + "spm.model"),
                               list = folder / (prefix + "vocab.json");
   std::error_code error;
+  if (!std::filesystem::is_directory(folder, error))
+    throw FileError(folder.string(), -1,
+                    std::filesystem::exists(folder, error) ? "is no folder" : "does not exist");
   if (std::filesystem::exists(model, error)) {
     return SentencePieceTokenizer::from_bytes(files::read_file(model, kMaxModelBytes), model.string());
   }

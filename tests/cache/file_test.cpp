@@ -301,7 +301,7 @@ TEST_F(CacheFile, NamesWhatIsWrong) {
   says(damaged, "bytes from here on are damaged");
   write_bytes(file(), good);
   expect_says(refusal(other, file()), "was saved with the note 'model 1', expected ''");
-  expect_says(refusal(other, path("none")), "is not a file that can be read");
+  expect_says(refusal(other, path("none")), "does not exist");
   expect_says(refusal(other, folder_.string()), "is not a file that can be read");
   EXPECT_THROW(cache.save(s, file(), std::string(70000, 'n')), InvalidArgument);
   EXPECT_THROW(cache.save(s, path("nowhere/x")), FileError);

@@ -79,7 +79,7 @@ TEST_F(Shards, AreRefusedWithTheReason) {
   says(x + z + "}", "");  // b.safetensors is no shard of this index
   says(R"({"x":"a.safetensors",)" + y.substr(0, y.size() - 1) + "}", "tensor 'z' is not given to this shard");
   says(x + y + z + R"(,"x":"b.safetensors"})", "(byte 75): tensor 'x' is there twice");
-  says(x + R"("y":"c.safetensors",)" + z + "}", "c.safetensors: is not a file that can be read");
+  says(x + R"("y":"c.safetensors",)" + z + "}", "c.safetensors: does not exist");
   says(x + R"("y":7}})", "tensor 'y': expected the name of a shard, got a number");
   says("[]", "expected an object of tensors and their shards, got an array");
   EXPECT_NE(refusal("{}").find("has no weight_map"), std::string::npos);

@@ -358,7 +358,9 @@ FamilyReading read_family(const std::string& text) {
   const json* type = reader.find("model_type");
   const Family* family = type && type->is_string() ? find_family(type->get<std::string>()) : nullptr;
   if (!family) {
-    const std::string missing = missing_parts(object), got = type ? shown(*type) : "none";
+    const std::string missing = missing_parts(object);
+    std::string got = type ? shown(*type) : "none";
+    if (is_own_translator(text)) got += ", a translator of fovea train, which fovea translate runs";
     throw InvalidArgument(
         "config.json", "model_type",
         "one of the " + std::to_string(families().size()) + " families that `fovea show --families` lists",

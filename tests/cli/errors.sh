@@ -1,0 +1,95 @@
+#!/usr/bin/env bash
+# errors.sh FOVEA: wrong options and folders are named as the caller wrote them, with what was expected and what came.
+. "$(dirname "$0")/script.bash"
+# says STATUS WORDS COMMAND...: the command ends with this status, and its error is WORDS.
+says() {
+  local status=$1 words=$2 got=0
+  shift 2
+  timeout 60 "$fovea" "$@" </dev/null >out 2>errors || got=$?
+  [[ $got == "$status" ]] || fail "fovea $*: status $got: $(cat errors)"
+  grep -qF -- "$words" errors || fail "fovea $*: expected '$words', got '$(cat errors)'"
+}
+small=(--model transformer --corpus generated --corpus-size 300 --tokenizer whitespace --dim 16 --dim-ffn 16 --layers 1
+  --mini-batch-words 200 --cpu-threads 1)
+"$fovea" train "${small[@]}" --max-updates 4 --output model 2>log || fail "$(cat log)"
+"$(dirname "$fovea")/tests/language_model" language
+printf 'the cat\n' >source
+
+# Numbers.
+says 2 "--max-updates: expected a number of at least 0, got '-1'" train --max-updates -1 --output new
+says 2 "--learn-rate: expected a number above 0, got '-1'" train --lr -1 --output new
+says 2 "--seed: expected a whole number of at least 0, got '-1'" train --seed -1 --output new
+says 2 "--seed: expected a whole number of 64 bits, got '99999999999999999999'" train --seed 99999999999999999999 --output new
+says 2 "--seed: expected a whole number of at least 0, got '-5'" generate --model language --prompt a --seed -5
+says 2 "--max-updates: expected a whole number, got '1.5'" train --max-updates 1.5 --output new
+says 2 "--learn-rate: expected a number, got 'fast'" train --lr fast --output new
+says 2 "--learn-rate: expected a finite number, got 'nan'" train --lr nan --output new
+says 2 "--beam-size: expected 1 to 1000, got '0'" translate --model model --beam-size 0
+says 2 "--beam-size: expected a whole number, got 'many'" translate --model model --beam-size many
+says 2 "--beam-size: expected a whole number, got an empty text" translate --model model --beam-size ''
+says 2 "--beam-size: expected a whole number of 32 bits, got '9999999999'" translate --model model --beam-size 9999999999
+says 2 "--mini-batch: expected a whole number of at least 0, got '-3'" translate --model model --mini-batch -3
+says 2 "--top-p: expected 1e-09 to 1, got '2'" generate --model language --prompt a --top-p 2
+says 2 "--repetition-penalty: expected a number above 0, got '0'" generate --model language --prompt a --repetition-penalty 0
+says 2 "--weights: expected one of f32, int8, bf16, got 'f16'" translate --model model --weights f16
+says 2 "--cell: expected one of rnn, gru, lstm, got 'GRU'" train --cell GRU --output new
+
+# What a training cannot be is refused before its folder is made.
+says 1 "argument '--heads': expected a divisor of --dim, which is 16, got 3" train "${small[@]}" --heads 3 --output new
+says 1 "argument '--heads': expected heads of an even width with --positions rotary, so a divisor of 8, got 16" \
+  train "${small[@]}" --heads 16 --positions rotary --output new
+says 1 "argument '--resume': expected a training in --output to go on with, got empty, which has no checkpoint.safetensors" \
+  train "${small[@]}" --resume --output empty
+mkdir empty
+says 1 "argument '--resume': expected a training in --output to go on with, got empty, which has no checkpoint.safetensors" \
+  train "${small[@]}" --resume --output empty
+says 1 "argument '--output': expected a folder that can be written to, got source/model" train "${small[@]}" --output source/model
+says 1 "argument '--output': expected a folder that can be written to, got source" train "${small[@]}" --output source
+[[ ! -e new && -z $(ls empty) ]] || fail "a refused training left files: $(ls new empty)"
+# One that fails late leaves nothing either. Here no weight can stay a number.
+says 1 'training stopped at update 2: a value that is not finite' train "${small[@]}" --lr 1e30 --lr-schedule constant --max-updates 50 --output new
+[[ ! -e new ]] || fail "a failed training left $(ls new)"
+
+# Texts that are too short are named by their options.
+printf '\n \n' >empty.txt
+files() { printf -- '--train-source %s --train-target %s --valid-source source --valid-target source' "$1" "$1"; }
+read -ra of_files <<<"$(files empty.txt)"
+says 1 "argument '--train-source': expected at least one pair in which both sides have text, got none" train "${of_files[@]}" --output new
+read -ra of_files <<<"$(files source)"
+says 1 "argument '--train-source': expected at least one pair of at most 1 pieces (--max-length), got none" \
+  train --model rnn --tokenizer whitespace "${of_files[@]}" --max-length 1 --max-updates 2 --output new
+says 1 "argument '--train-text': expected at least 65 ids, a window and the token before it (--window), got" \
+  train --model language --train-text source --valid-text source --window 64 --max-updates 2 --tokenizer characters --output new
+[[ ! -e new ]] || fail "a training without data left $(ls new)"
+
+# Short-lists.
+says 1 "argument '--train-source': expected nothing beside --corpus generated" shortlist --model model --corpus generated --train-source source
+says 1 "argument '--train-target': expected nothing beside --train-tsv" \
+  shortlist --model model --train-tsv source --train-target source
+says 1 "argument '--seed': expected nothing beside a corpus from files" \
+  shortlist --model model --train-source source --train-target source --seed 3
+says 1 "argument '--train-source': expected at least one pair of at most 200 pieces (--max-length), got none" \
+  shortlist --model model --train-source empty.txt --train-target empty.txt
+says 1 'nowhere/config.json: does not exist' shortlist --model nowhere --corpus generated
+says 1 'language: is no translator of fovea train' shortlist --model language --corpus generated
+says 1 'shortlist.bin: does not exist. Expected the file that fovea shortlist --model model writes, for --shortlist' \
+  translate --model model --shortlist
+cp source model/shortlist.bin
+says 1 'begin with FOVEASL1. Expected the file that fovea shortlist --model model writes' translate --model model --shortlist
+rm model/shortlist.bin
+
+# Models that the command does not run.
+for prompt in --prompt --prompt-ids; do
+  says 1 'model: is a translator of fovea train: use fovea translate' generate --model model $prompt 5
+done
+says 1 'got "fovea-transformer", a translator of fovea train, which fovea translate runs' embed --model model --hidden --json
+says 1 'model/config.json: expected a model with a head for labels of texts, got fovea-transformer' classify --model model the
+says 1 'nowhere/config.json: does not exist' translate --model nowhere
+says 1 "argument '--prompt-ids': expected ids below" generate --model language --prompt-ids 99999
+# Options that would change nothing, and files.
+says 1 "argument '--json': expected nothing: with --target no text is translated" \
+  translate --model model --input source --target source --alignment hard --json
+says 1 "argument '--target': expected a file, because the source is standard input, got -" \
+  translate --model model --target - --alignment hard
+says 1 'nowhere: does not exist' translate --model model --input nowhere
+says 1 'model: cannot be read' translate --model model --input model
