@@ -105,8 +105,7 @@ std::string ReadReport::to_string() const {
 
 ReadResult read_parallel_files(const std::filesystem::path& source, const std::filesystem::path& target,
                                const ReadOptions& options) {
-  static constexpr ProfileLabel label{"reading lines", ProfilePart::data};
-  const ProfileSpan span(label);
+  const ProfileSpan span(reading_lines);
   LineReader sources(source, options.max_line_bytes), targets(target, options.max_line_bytes);
   ReadResult result;
   for (;;) {
@@ -127,8 +126,7 @@ ReadResult read_parallel_files(const std::filesystem::path& source, const std::f
 }
 
 ReadResult read_tsv(const std::filesystem::path& file, const ReadOptions& options) {
-  static constexpr ProfileLabel label{"reading lines", ProfilePart::data};
-  const ProfileSpan span(label);
+  const ProfileSpan span(reading_lines);
   LineReader reader(file, options.max_line_bytes);
   ReadResult result;
   bool all_aligned = true;
@@ -163,8 +161,7 @@ ReadResult read_tsv(const std::filesystem::path& file, const ReadOptions& option
 }
 
 std::vector<std::string> read_lines(const std::filesystem::path& file, const ReadOptions& options) {
-  static constexpr ProfileLabel label{"reading lines", ProfilePart::data};
-  const ProfileSpan span(label);
+  const ProfileSpan span(reading_lines);
   LineReader reader(file, options.max_line_bytes);
   std::vector<std::string> lines;
   while (reader.next()) {

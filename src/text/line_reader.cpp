@@ -184,6 +184,7 @@ LineStream::~LineStream() = default;
 LineStream::LineStream(LineStream&&) noexcept = default;
 
 std::vector<CheckedLine> LineStream::next() {
+  const ProfileSpan span(reading_lines);
   std::vector<CheckedLine> lines;
   std::int64_t bytes = 0;
   while (std::ssize(lines) < options_.most_lines && bytes < options_.most_bytes) {
@@ -207,6 +208,7 @@ std::optional<std::int64_t> LineStream::expected_lines() const {
 }
 
 std::vector<CheckedLine> read_checked_lines(const std::filesystem::path& file, std::int64_t max_line_bytes) {
+  const ProfileSpan span(reading_lines);
   LineReader reader(file, max_line_bytes);
   std::vector<CheckedLine> lines;
   while (reader.next()) {

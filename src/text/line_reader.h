@@ -7,7 +7,12 @@
 #include <string>
 #include <vector>
 
+#include "fovea/core/profile.h"
+
 namespace fovea::text {
+
+/// Of profiles: files are read and cut into lines.
+inline constexpr ProfileLabel reading_lines{"reading lines", ProfilePart::data};
 
 enum class LineFault { none, too_long, bad_utf8, nul_byte };
 
