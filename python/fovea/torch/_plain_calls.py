@@ -114,6 +114,8 @@ class _Recorded(Attention):
         if not torch.is_grad_enabled() and _holds_values(d_output) and _is_eager() and not is_wrapped(d_output):
             offset = spec.request.at.offset
             found = spec.calls.gradients(query, key, value, output, log_sum_exp, d_output, offset)
+            if found is None and not d_output.is_contiguous():  # such as that of a sum, which is one number
+                found = spec.calls.gradients(query, key, value, output, log_sum_exp, d_output.contiguous(), offset)
             if found is not None:
                 needs = ctx.needs_input_grad[2:]
                 return (None, None, *(x if need else None for x, need in zip(found, needs)))

@@ -165,6 +165,14 @@ def test_second_derivatives_are_refused_and_partial_gradients_are_given():
     assert_same(torch.autograd.grad(output, (k, v), d_output), expected)
 
 
+def test_the_gradient_of_a_sum_takes_the_shorter_way():
+    q, k, v = (x.requires_grad_() for x in plain_qkv())
+    expected = torch.autograd.grad(fovea.attention(q, k, v), (q, k, v), torch.ones(1, 2, 4, 8))
+    with mock.patch.object(_plain_calls.Attention, "backward", side_effect=AssertionError("the longer way")):
+        found = torch.autograd.grad(fovea.attention(q, k, v).sum(), (q, k, v))
+    assert_same(found, expected)
+
+
 def test_a_batch_of_losses():
     q, k, v = (x.requires_grad_() for x in plain_qkv())
     output = fovea.attention(q, k, v)
