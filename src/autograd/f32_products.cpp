@@ -240,7 +240,7 @@ namespace {
 // stays.
 float* memory_of_thread(std::vector<float>& of, std::int64_t width) {
   constexpr std::int64_t line = 64 / sizeof(float);
-  // At once what the largest block of gemm takes, so that no later product of this thread asks for more.
+  // At once more than the largest block of gemm takes, so that no later product of this thread asks again.
   constexpr std::int64_t widest = 544;
   if (std::ssize(of) < width * slice_of_f32 + line)
     of.resize(static_cast<std::size_t>(std::max(width, widest) * slice_of_f32 + line));

@@ -92,7 +92,8 @@ void gemm_in_blocks(GemmBlock block, std::int64_t m, std::int64_t n, std::int64_
 
 void f32_block(const ProductBlock& p) {
   const bool along = p.a.transpose == Transpose::no && p.b.transpose == Transpose::yes;
-  if (p.m == 1 || p.n == 1 || (along && p.m < 16)) return sgemm_block(p);
+  // oneDNN refuses sums without terms, or leaves c as it was.
+  if (p.k > 0 && (p.m == 1 || p.n == 1 || (along && p.m < 16))) return sgemm_block(p);
   f32_block_tiled(p);
 }
 

@@ -31,8 +31,8 @@ Var linear(const Var& x, const Var& weight, const Var& bias, Products products) 
   static constexpr ProfileLabel label{"linear", ProfilePart::elementwise};
   const ProfileSpan span(label);
   check_linear("linear", x.shape(), {weight, bias});
-  const std::int64_t in = weight.size(1), out = weight.size(0), rows = in > 0 ? x.value().count() / in : 0;
-  Tensor y(DType::f32, with_last(x.shape(), out));
+  Tensor y(DType::f32, with_last(x.shape(), weight.size(0)));
+  const std::int64_t in = weight.size(1), out = weight.size(0), rows = out > 0 ? y.count() / out : 0;
   Tape* tape = tape_of({&x, &weight, &bias});
   const bool recorded = tape != nullptr;
   const Operands operands = operands_of(tape);

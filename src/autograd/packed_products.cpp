@@ -169,7 +169,8 @@ class Cut {
       : cut_(cut), rows_(cut.front().rows) {
     const auto [tile, least, numbers] = block_rows_of(cut.front().weight->type());
     const std::int64_t in = std::max<std::int64_t>(cut.front().weight->in(), 1);
-    block_rows_ = std::min(most_rows, std::max(least, numbers / in / tile * tile));
+    block_rows_ = std::min({most_rows, std::max(least, numbers / in / tile * tile),
+                            std::max(rows_ + tile - 1, tile) / tile * tile});
     // No bit depends on the cut, so it may depend on the number of threads.
     while (wanted > 3 && blocks() < wanted &&
            (block_columns_ > PackedMatrix::panel_rows || block_rows_ > tile)) {

@@ -11,7 +11,7 @@ Beside::Beside(Rivals& rivals, const RivalsOptions& options, nlohmann::json requ
   for (const nlohmann::json& one : rivals.list()) {
     if (one.contains("absent")) known_.push_back({.name = one["name"], .refused = one["absent"]});
   }
-  if (!rivals.any() || !known_.empty()) return;
+  if (!rivals.any()) return;
   request["do"] = "prepare";
   for (const nlohmann::json& one : rivals.prepare(std::move(request)))
     known_.push_back(

@@ -237,11 +237,13 @@ Probe best_int8_products() {
 double measure(Probe probe, const ProbeOptions& options) {
   if (!absence_of(probe).empty()) return 0.0;
   const bool reads = probe == Probe::read || probe == Probe::update;
+  // Threads that share a core run in turns, and the sum of the rates of their turns is none of the machine's.
+  const int threads = std::min(options.threads, usable_cores());
   const std::int64_t elements =
-      reads ? std::max<std::int64_t>(128, options.footprint / (4 * options.threads) / 128 * 128) : in_l1;
-  float* memory = memory_of(elements * options.threads);
-  std::vector<double> rates(static_cast<std::size_t>(options.threads));
-  std::atomic<int> waiting{options.threads};
+      reads ? std::max<std::int64_t>(128, options.footprint / (4 * threads) / 128 * 128) : in_l1;
+  float* memory = memory_of(elements * threads);
+  std::vector<double> rates(static_cast<std::size_t>(threads));
+  std::atomic<int> waiting{threads};
   const auto body = [&](int thread) {
     Part part{memory + thread * elements, elements, 0};
     step(probe, part);
@@ -250,7 +252,7 @@ double measure(Probe probe, const ProbeOptions& options) {
     rates[static_cast<std::size_t>(thread)] = rate(probe, options.seconds, part);
   };
   std::vector<std::thread> others;
-  for (int thread = 1; thread < options.threads; ++thread) others.emplace_back(body, thread);
+  for (int thread = 1; thread < threads; ++thread) others.emplace_back(body, thread);
   body(0);
   for (std::thread& thread : others) thread.join();
   double sum = 0.0;

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "cli/options.h"
+#include "fovea/core/error.h"
 
 namespace fovea::cli {
 
@@ -51,6 +52,11 @@ bool wait_for_input(int descriptor);
 /// 128 + the signal, so that a script does not take the command for finished.
 struct Stopped {
   std::string message;
+};
+/// Thrown by a command that has answered its lines, but for those that failed.
+class LinesFailed : public Error {
+ public:
+  using Error::Error;
 };
 
 }  // namespace fovea::cli

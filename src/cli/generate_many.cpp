@@ -265,8 +265,9 @@ class Answers {
     if (printed_ < answers_.size())
       throw Stopped{fmt::format("stopped; {} of {} answers are written", printed_, answers_.size())};
     if (failed_ > 0)
-      throw Error(fmt::format("{} of {} lines failed, and the others are written. The first that failed: {}",
-                              failed_, answers_.size(), first_error_));
+      throw LinesFailed(
+          fmt::format("{} of {} lines failed, and the others are written. The first that failed: {}", failed_,
+                      answers_.size(), first_error_));
   }
 
  private:

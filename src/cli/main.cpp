@@ -1,6 +1,8 @@
+#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/eventfd.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -143,13 +145,29 @@ void catch_signals() {
 
 }  // namespace fovea::cli
 
+// A file that is opened takes the place of a closed standard stream, and would be read or written in its
+// name. Read-only, so that writing to a closed output still fails.
+static void open_standard_streams() {
+  for (int stream = STDIN_FILENO; stream <= STDERR_FILENO; ++stream) {
+    if (::fcntl(stream, F_GETFD) == -1) (void)!::open("/dev/null", O_RDONLY);
+  }
+}
+
 int main(int argc, char** argv) {
+  open_standard_streams();
   fovea::cli::CommandLine command_line(
       "fovea: train, run and look inside attention models; run the attention engine on NumPy files",
       "fovea " FOVEA_VERSION);
   const fovea::cli::Command app = command_line.command();
   fovea::cli::ProfiledRun profiled;
   fovea::cli::add_commands(app, argc > 1 ? argv[1] : "", profiled);
+  const auto finish_profile = [&] {
+    try {
+      profiled.finish();
+    } catch (const std::exception& error) {
+      std::fprintf(stderr, "fovea: %s\n", error.what());
+    }
+  };
   try {
     const std::optional<int> status = command_line.run({argv, argv + argc});
     if (status) return *status == 0 ? fovea::cli::end_of_output() : *status;
@@ -157,12 +175,12 @@ int main(int argc, char** argv) {
     return fovea::cli::end_of_output();
   } catch (const fovea::cli::Stopped& stopped) {
     std::fprintf(stderr, "%s\n", stopped.message.c_str());
-    try {
-      profiled.finish();
-    } catch (const std::exception& error) {
-      std::fprintf(stderr, "fovea: %s\n", error.what());
-    }
+    finish_profile();
     return 128 + fovea::cli::caught;
+  } catch (const fovea::cli::LinesFailed& failed) {
+    std::fprintf(stderr, "fovea: %s\n", failed.what());
+    finish_profile();
+    return 1;
   } catch (const std::filesystem::filesystem_error& error) {
     std::fprintf(stderr, "fovea: %s: %s\n", error.path1().c_str(), error.code().message().c_str());
   } catch (const std::bad_alloc&) {

@@ -50,28 +50,31 @@ Check range_check(T lowest, T highest, const char* type) {
                          [=](T value) { return lowest <= value && value <= highest; });
 }
 
-// Whether the text is a decimal number that is too large. CLI11 takes the largest one in its place.
-template <class T>
-bool overflows(const std::string& text) {
-  if constexpr (!std::is_integral_v<T>) return false;
-  T value{};
-  return std::from_chars(text.data(), text.data() + text.size(), value).ec == std::errc::result_out_of_range;
-}
-
-// What a value of the type is called, and whether the text is one. CLI11 takes -1 for 2^64 - 1.
+// What a value of the type is called, and whether the text is one. CLI11 takes -1 for 2^64 - 1, the largest
+// number for one that is too large, and 010 for 8.
 template <class T>
 std::string type_problem(const std::string& text) {
   T value{};
-  const bool negative = std::is_unsigned_v<T> && text.find('-') != std::string::npos;
   const bool read = !text.empty() && CLI::detail::lexical_cast(text, value);
-  if (read && !negative && !overflows<T>(text)) return {};
-  if constexpr (std::is_floating_point_v<T>) return expected_but_got("a number", text);
-  std::string expected = "a whole number";
-  const bool has_digits_alone = text.find_first_not_of("+-0123456789") == std::string::npos;
-  if (negative) expected += " of at least 0";
-  if (!negative && has_digits_alone && !text.empty())
-    expected += " of " + std::to_string(8 * sizeof(T)) + " bits";
-  return expected_but_got(expected, text);
+  if constexpr (std::is_floating_point_v<T>) {
+    return read ? std::string() : expected_but_got("a number", text);
+  } else if constexpr (std::is_integral_v<T>) {
+    std::string_view number = text;
+    if (number.starts_with('+')) number.remove_prefix(1);
+    const std::string_view digits = number.substr(number.starts_with('-') ? 1 : 0);
+    const bool plain = !digits.empty() && digits.find_first_not_of("0123456789") == std::string_view::npos;
+    std::string expected = "a whole number";
+    if (std::is_unsigned_v<T> && text.find('-') != std::string::npos)
+      expected += " of at least 0";
+    else if (plain && digits.size() > 1 && digits.starts_with('0'))
+      expected += " without leading zeros";
+    else if (plain && std::from_chars(number.data(), number.data() + number.size(), value).ec != std::errc())
+      expected += " of " + std::to_string(8 * sizeof(T)) + " bits";
+    else if (plain)
+      return {};
+    return expected_but_got(expected, text);
+  }
+  return read ? std::string() : expected_but_got("another value", text);
 }
 
 template <class T>
@@ -227,6 +230,13 @@ Command Command::subcommand(const std::string& name) const {
 }
 bool Command::given(const std::string& name) const {
   return app_->get_option(name)->count() > 0;
+}
+std::vector<std::pair<std::string, std::string>> Command::given_values() const {
+  std::vector<std::pair<std::string, std::string>> values;
+  for (const CLI::Option* option : std::as_const(*app_).get_options()) {
+    for (const std::string& value : option->results()) values.emplace_back(option->get_name(), value);
+  }
+  return values;
 }
 
 namespace {

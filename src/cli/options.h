@@ -125,6 +125,8 @@ class Command {
   Command subcommand(const std::string& name) const;
   /// Whether the arguments had the option, which the command must have.
   bool given(const std::string& name) const;
+  /// The options that the arguments had, each with one of its values.
+  std::vector<std::pair<std::string, std::string>> given_values() const;
 
  private:
   Option add_named(const std::string& names, std::function<void(std::size_t)> take,

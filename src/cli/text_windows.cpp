@@ -40,7 +40,8 @@ void FailedTexts::add(const std::string& place, const std::string& reason) {
 
 void FailedTexts::end(std::int64_t all) const {
   if (count_ > 0)
-    throw Error(fmt::format("{} of {} lines failed, as said above; the others are written", count_, all));
+    throw LinesFailed(
+        fmt::format("{} of {} lines failed, as said above; the others are written", count_, all));
 }
 
 std::string reason_of(const std::exception_ptr& error) {

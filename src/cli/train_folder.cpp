@@ -11,8 +11,15 @@
 
 namespace fovea::cli {
 
+namespace {
+// What a training writes before its first checkpoint, or with it.
+constexpr const char* files_before_checkpoint[] = {"spm.model", "vocab.json", "training.json", "config.json",
+                                                   "model.safetensors"};
+}  // namespace
+
 void check_output(const TrainCommand& o) {
   namespace fs = std::filesystem;
+  if (o.output.empty()) throw InvalidArgument("fovea train", "--output", "a folder", "an empty text");
   std::error_code error;
   const bool trained = fs::exists(fs::path(o.output) / "checkpoint.safetensors", error);
   if (trained && !o.resume)
@@ -21,6 +28,11 @@ void check_output(const TrainCommand& o) {
   if (!trained && o.resume)
     throw InvalidArgument("fovea train", "--resume", "a training in --output to go on with",
                           o.output + ", which has no checkpoint.safetensors");
+  for (const char* name : files_before_checkpoint) {
+    if (!trained && fs::exists(fs::path(o.output) / name, error))
+      throw InvalidArgument("fovea train", "--output", "a folder without a model or its tokenizer",
+                            o.output + ", which has " + name);
+  }
   fs::path there = fs::absolute(o.output);  // or the folder in which it will be made
   while (!fs::exists(there, error) && there != there.parent_path()) there = there.parent_path();
   if (!fs::is_directory(there, error) || ::access(there.c_str(), W_OK) != 0)
@@ -30,8 +42,10 @@ void check_output(const TrainCommand& o) {
 
 NewTraining::NewTraining(std::filesystem::path folder) : folder_(std::move(folder)) {
   std::error_code error;
-  made_ = !std::filesystem::exists(folder_, error);
-  for (const char* name : {"spm.model", "vocab.json", "training.json"}) {
+  std::filesystem::path at = std::filesystem::weakly_canonical(folder_, error);
+  for (; !error && !std::filesystem::exists(at, error) && at.has_relative_path(); at = at.parent_path())
+    made_.push_back(at);
+  for (const char* name : files_before_checkpoint) {
     if (!std::filesystem::exists(folder_ / name, error)) new_files_.push_back(folder_ / name);
   }
 }
@@ -40,7 +54,8 @@ NewTraining::~NewTraining() {
   std::error_code error;
   if (std::filesystem::exists(folder_ / "checkpoint.safetensors", error)) return;
   for (const std::filesystem::path& file : new_files_) std::filesystem::remove(file, error);
-  if (made_) std::filesystem::remove(folder_, error);  // unless it has other files
+  // Unless they have other files.
+  for (const std::filesystem::path& folder : made_) std::filesystem::remove(folder, error);
 }
 
 train::Result run_named(const TrainCommand& o, const std::function<train::Result()>& train) {

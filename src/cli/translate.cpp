@@ -178,6 +178,7 @@ void translate(const Options& o, train::Translator& translator) {
   TextWindows lines = lines_of(o, o.input);
   Output output(o.output);
   models::DecodeStats stats;
+  std::int64_t count = 0;
   const auto begin = std::chrono::steady_clock::now();
   const auto of_window = [&](const std::vector<std::string>& window, const train::TranslationDone& done) {
     models::DecodeStats part;
@@ -188,20 +189,31 @@ void translate(const Options& o, train::Translator& translator) {
         },
         &part);
     stats += part;
+    count += std::ssize(window);
   };
-  const std::int64_t count = print_translations("fovea translate", lines, of_window, output_of(o), output);
-  const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - begin;
-  if (o.stats)
+  const auto print_stats = [&] {
+    if (!o.stats) return;
+    const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - begin;
     fmt::print(stderr,
                "{} lines in {:.3f} s; {} steps, {} tokens, {} score evaluations, {} bytes of state at most\n",
                count, taken.count(), stats.steps, stats.tokens, stats.score_evaluations,
                stats.peak_state_bytes);
+  };
+  try {
+    print_translations("fovea translate", lines, of_window, output_of(o), output);
+  } catch (const LinesFailed&) {
+    print_stats();
+    throw;
+  }
+  print_stats();
 }
 
 void run(const Options& o) {
   catch_signals();
   nn::use_threads(o.threads);
   refuse_output_that_is_read(o);
+  if (o.show && o.json)
+    throw InvalidArgument("fovea translate", "--show", "no --json beside it, which has --alignment", "both");
   if (train::FamilyTranslator::is_in(o.model)) return run_family(o);
   refuse_options_of_families(o);
   train::Translator translator = train::Translator::load(o.model, autograd::parse_weight_type(o.weights));

@@ -46,8 +46,8 @@ void print_failure(const TextOutput& how, std::int64_t number, const std::string
 
 }  // namespace
 
-std::int64_t print_translations(const std::string& command, TextWindows& lines,
-                                const TranslateWindow& translate, const TextOutput& how, Output& output) {
+void print_translations(const std::string& command, TextWindows& lines, const TranslateWindow& translate,
+                        const TextOutput& how, Output& output) {
   CountProgress progress(command, "lines");
   FailedTexts failed;
   std::int64_t count = 0;
@@ -73,7 +73,6 @@ std::int64_t print_translations(const std::string& command, TextWindows& lines,
   progress.clear();
   if (stop_requested()) throw Stopped{fmt::format("stopped; the first {} lines are written", count)};
   failed.end(count);
-  return count;
 }
 
 std::string alignment_text(const train::Translation& translation, bool hard) {

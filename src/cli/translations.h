@@ -30,9 +30,9 @@ using TranslateWindow =
     std::function<void(const std::vector<std::string>& lines, const train::TranslationDone& done)>;
 /// Translates the lines and prints the texts of each as soon as they are there, with progress on standard
 /// error. A line that fails is named there and answered by an empty line or a JSON object with "error".
-/// Returns the number of lines. Throws Error behind them if one failed, and Stopped after a signal.
-std::int64_t print_translations(const std::string& command, TextWindows& lines,
-                                const TranslateWindow& translate, const TextOutput& how, Output& output);
+/// Throws LinesFailed behind them if one failed, and Stopped after a signal.
+void print_translations(const std::string& command, TextWindows& lines, const TranslateWindow& translate,
+                        const TextOutput& how, Output& output);
 /// Prints the texts of a line: one on a line each, or one JSON object.
 void print_texts(const TextOutput& how, std::size_t number, const std::vector<train::Translation>& texts,
                  std::ostream& out);

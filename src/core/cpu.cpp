@@ -1,6 +1,10 @@
 #include "core/cpu.h"
 
+#include <sched.h>
 #include <unistd.h>
+
+#include <algorithm>
+#include <thread>
 
 #ifdef __x86_64__
 #include <cpuid.h>
@@ -70,6 +74,14 @@ bool cpu_has_avx512_vnni() noexcept {
   return false;
 }
 #endif
+
+int usable_cores() noexcept {
+#ifdef __linux__
+  cpu_set_t set;
+  if (sched_getaffinity(0, sizeof set, &set) == 0) return std::max(1, CPU_COUNT(&set));
+#endif
+  return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+}
 
 std::int64_t second_level_cache_bytes() noexcept {
 #ifdef _SC_LEVEL2_CACHE_SIZE

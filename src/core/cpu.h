@@ -1,5 +1,6 @@
 // What the CPU that this process runs on can execute, and the operating system has enabled, all of it false
-// elsewhere than on x86; and the size of a cache. The names are those of GCC's options.
+// elsewhere than on x86; how many cores it may use, and the size of a cache. The names are those of GCC's
+// options.
 //
 // hwy::SupportedTargets() answers the same. But Highway's library measures the resolution of a timer when it
 // is loaded, which takes 2.7 ms of each command. So Fovea uses the headers of Highway and does not link it.
@@ -18,6 +19,9 @@ bool cpu_has_avx512_bf16() noexcept;  ///< avx512bf16, with all that cpu_has_avx
 bool cpu_has_fast_bf16_dots() noexcept;
 bool cpu_has_avx512_vnni() noexcept;  ///< avx512vnni, with all that cpu_has_avx512() names
 
+/// The cores that this process may use, at least 1. The machine may have more, because containers and taskset
+/// restrict a process.
+int usable_cores() noexcept;
 /// Of one core. 512 KiB, the least of today's servers, where the system does not say.
 std::int64_t second_level_cache_bytes() noexcept;
 

@@ -13,13 +13,11 @@
 #include <utility>
 #include <vector>
 
-#ifdef __linux__
-#include <sched.h>
-#endif
 #if __has_include(<pthread.h>)
 #include <pthread.h>
 #endif
 
+#include "core/cpu.h"
 #include "fovea/core/cancellation.h"
 #include "fovea/core/error.h"
 #include "fovea/core/profile.h"
@@ -65,16 +63,6 @@ std::atomic<std::uint64_t> forks{0};
                      default_pool_mutex.unlock();
                    });
 #endif
-
-// The cores that this process may use. The machine may have more, because containers and taskset restrict a
-// process.
-int usable_cores() {
-#ifdef __linux__
-  cpu_set_t set;
-  if (sched_getaffinity(0, sizeof set, &set) == 0) return std::max(1, CPU_COUNT(&set));
-#endif
-  return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
-}
 
 // Pauses between two tries of a loop that waits for another core.
 void relax() noexcept {

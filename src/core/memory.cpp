@@ -13,6 +13,7 @@
 #include <bit>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <mutex>
 #include <new>
 #include <set>
@@ -97,7 +98,7 @@ class SmallBlocks {
 
   std::mutex mutex_;
   std::atomic<bool> keeps_{false};
-  std::array<Waiting*, 12 * 8> lists_{};  // up to 256 KiB
+  std::array<Waiting*, 12 * 8> lists_{};  // up to 240 KiB
 };
 
 // Never destroyed, because tensors of other static objects may end later.
@@ -280,6 +281,7 @@ std::shared_ptr<std::byte[]> allocate_elements(std::size_t bytes) {
 }
 
 void* take_small(std::size_t bytes) {
+  if (bytes > static_cast<std::size_t>(std::numeric_limits<std::ptrdiff_t>::max())) throw std::bad_alloc();
   return small_blocks().take(bytes);
 }
 void give_small(void* memory, std::size_t bytes) noexcept {

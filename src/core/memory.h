@@ -2,7 +2,9 @@
 #pragma once
 
 #include <cstddef>
+#include <limits>
 #include <memory>
+#include <new>
 
 namespace fovea {
 
@@ -26,7 +28,10 @@ struct KeptAllocator {
   KeptAllocator() = default;
   template <class Other>
   KeptAllocator(const KeptAllocator<Other>&) noexcept {}  // NOLINT(google-explicit-constructor)
-  T* allocate(std::size_t count) { return static_cast<T*>(take_small(count * sizeof(T))); }
+  T* allocate(std::size_t count) {
+    if (count > std::numeric_limits<std::size_t>::max() / sizeof(T)) throw std::bad_array_new_length();
+    return static_cast<T*>(take_small(count * sizeof(T)));
+  }
   void deallocate(T* memory, std::size_t count) noexcept { give_small(memory, count * sizeof(T)); }
   friend bool operator==(const KeptAllocator&, const KeptAllocator&) noexcept { return true; }
 };

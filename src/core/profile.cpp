@@ -203,8 +203,8 @@ ProfileSpan::ProfileSpan(const ProfileCall& call) noexcept {
   if (!thread_ || outer_) return;
   static constexpr ProfileLabel waiting{"waiting for work", ProfilePart::waiting};
   thread_->is_of_pool = true;
-  thread_->keep({.label = &waiting, .begin = thread_->last_end, .end = begin_}, begin_ - thread_->last_end,
-                true);
+  thread_->keep({.label = &waiting, .begin = thread_->last_end, .end = begin_, .work = {}},
+                begin_ - thread_->last_end, true);
 }
 
 ProfileSpan::~ProfileSpan() {

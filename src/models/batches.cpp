@@ -1,6 +1,7 @@
 #include "fovea/models/batches.h"
 
 #include <algorithm>
+#include <exception>
 #include <mutex>
 #include <string>
 
@@ -39,16 +40,26 @@ void for_batches_in_order(std::span<const std::int64_t> lengths, std::int64_t si
   std::size_t next = 0;
   std::vector<bool> there;
   for (const std::int64_t length : lengths) there.push_back(length == 0);
+  std::exception_ptr failure;
   const auto hand_on = [&] {
-    while (next < there.size() && there[next]) done(next++);
+    try {
+      while (!failure && next < there.size() && there[next]) done(next++);
+    } catch (...) {
+      failure = std::current_exception();
+    }
+  };
+  const auto failed = [&] {
+    const std::lock_guard lock(mutex);
+    return failure != nullptr;
   };
   hand_on();
   for_batches(lengths, size, [&](std::span<const std::size_t> texts) {
-    if (!work(texts)) return;
+    if (failed() || !work(texts)) return;
     const std::lock_guard lock(mutex);
     for (const std::size_t text : texts) there[text] = true;
     hand_on();
   });
+  if (failure) std::rethrow_exception(failure);
 }
 
 }  // namespace fovea::models

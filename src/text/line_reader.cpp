@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <optional>
 #include <system_error>
 #include <utility>
 
@@ -184,7 +185,7 @@ LineStream::~LineStream() = default;
 LineStream::LineStream(LineStream&&) noexcept = default;
 
 std::vector<CheckedLine> LineStream::next() {
-  const ProfileSpan span(reading_lines);
+  std::optional<ProfileSpan> span;  // without the waiting for a first line
   std::vector<CheckedLine> lines;
   std::int64_t bytes = 0;
   while (std::ssize(lines) < options_.most_lines && bytes < options_.most_bytes) {
@@ -193,8 +194,9 @@ std::vector<CheckedLine> LineStream::next() {
       ended_ = true;
       break;
     }
+    if (!span) span.emplace(reading_lines);
     lines.push_back(checked(*reader_));
-    bytes += static_cast<std::int64_t>(lines.back().text.size());
+    bytes += static_cast<std::int64_t>(lines.back().text.size()) + 1;
   }
   return lines;
 }

@@ -23,9 +23,10 @@ namespace {
 struct Sizes {
   std::int64_t m, n, k;
 };
-// One block, few blocks with remainders, many, and blocks that are halved.
+// One block, few blocks with remainders, many, blocks that are halved, and sums without terms.
 constexpr Sizes all_sizes[] = {{1, 1, 1},       {5, 7, 3},     {257, 300, 40}, {64, 1030, 33}, {1000, 65, 9},
-                               {130, 128, 600}, {96, 97, 700}, {2, 70, 515},   {27, 33, 257}};
+                               {130, 128, 600}, {96, 97, 700}, {2, 70, 515},   {27, 33, 257},  {1, 3, 0},
+                               {5, 1, 0},       {3, 4, 0},     {20, 33, 0}};
 
 // How much further apart rows are than they are long, as those of a column slice.
 constexpr std::int64_t gap = 3;

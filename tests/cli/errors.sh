@@ -21,6 +21,9 @@ says 2 "--learn-rate: expected a number above 0, got '-1'" train --lr -1 --outpu
 says 2 "--seed: expected a whole number of at least 0, got '-1'" train --seed -1 --output new
 says 2 "--seed: expected a whole number of 64 bits, got '99999999999999999999'" train --seed 99999999999999999999 --output new
 says 2 "--seed: expected a whole number of at least 0, got '-5'" generate --model language --prompt a --seed -5
+says 2 "--seed: expected a whole number of 64 bits, got '+99999999999999999999'" train --seed +99999999999999999999 --output new
+says 2 "--seed: expected a whole number, got '0xFF'" train --seed 0xFF --output new
+says 2 "--seed: expected a whole number without leading zeros, got '010'" train --seed 010 --output new
 says 2 "--max-updates: expected a whole number, got '1.5'" train --max-updates 1.5 --output new
 says 2 "--learn-rate: expected a number, got 'fast'" train --lr fast --output new
 says 2 "--learn-rate: expected a finite number, got 'nan'" train --lr nan --output new
@@ -49,6 +52,15 @@ says 1 "argument '--output': expected a folder that can be written to, got sourc
 # One that fails late leaves nothing either. Here no weight can stay a number.
 says 1 'training stopped at update 2: a value that is not finite' train "${small[@]}" --lr 1e30 --lr-schedule constant --max-updates 50 --output new
 [[ ! -e new ]] || fail "a failed training left $(ls new)"
+says 1 'training stopped at update 2' train "${small[@]}" --lr 1e30 --lr-schedule constant --max-updates 50 --output new/in/new
+[[ ! -e new ]] || fail "a failed training left $(find new)"
+# A model without its checkpoint is not written over.
+cp -r model finished
+rm finished/checkpoint.safetensors
+says 1 "argument '--output': expected a folder without a model or its tokenizer, got finished, which has" \
+  train "${small[@]}" --lr 1e30 --output finished
+rm -r finished
+says 1 "argument '--output': expected a folder, got an empty text" train "${small[@]}" --output ''
 
 # Texts that are too short are named by their options.
 printf '\n \n' >empty.txt
@@ -92,4 +104,7 @@ says 1 "argument '--json': expected nothing: with --target no text is translated
 says 1 "argument '--target': expected a file, because the source is standard input, got -" \
   translate --model model --target - --alignment hard
 says 1 'nowhere: does not exist' translate --model model --input nowhere
+says 1 "argument '--show': expected no --json beside it" translate --model model --input source --show --json
+# A closed standard input has no lines.
+timeout 60 "$fovea" translate --model model <&- >out 2>errors || fail "a closed standard input: $(cat errors)"
 says 1 'model: cannot be read' translate --model model --input model

@@ -24,7 +24,7 @@ checked() {
 import json, re, sys
 threads, *names = sys.argv[1:]
 summary, trace = open("summary").read(), json.load(open("trace"))
-head = re.search(r"profile: ([0-9.]+) s on (\d+) threads, ([0-9.]+) s in all", summary)
+head = re.search(r"profile: ([0-9.]+) s on (\d+) threads?, ([0-9.]+) s in all", summary)
 assert head and head[2] == threads, summary
 wall, whole = float(head[1]), float(head[3])
 assert abs(whole - int(threads) * wall) < 0.01 * whole + 0.01, summary
@@ -69,5 +69,13 @@ refused '' "$fovea" translate --model translator --nonsense --profile none
 echo kept > there
 refused '--n-best' "$fovea" translate --model translator --input source --beam-size 1 --n-best 3 --profile there
 [[ $(cat there) == kept ]] || fail "a refused command wrote the file of the profile"
+cp source read
+refused 'a file that no other option names' "$fovea" translate --model translator --input read --profile read
+refused 'a file that no other option names' "$fovea" translate --model translator --input source --output read --profile ./read
+cmp source read || fail "a profile took the place of a text"
+# Lines that fail do not take the profile with them.
+printf 'the cat\n\xff\n' > half
+"$fovea" translate --model translator --input half --stats --profile half.json > /dev/null 2> log && fail "a bad line gave status 0"
+grep -q '^2 lines in ' log && grep -q '^profile: ' log && [[ -s half.json ]] || fail "a failed line lost the profile: $(cat log)"
 refused 'cannot be opened for writing' "$fovea" translate --model translator --input source --profile /no/such/folder/trace
 refused 'cannot be opened for writing' "$fovea" translate --model translator --input source --profile .

@@ -7,6 +7,9 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <span>
+#include <stdexcept>
+#include <string>
 
 #include "fovea/core/error.h"
 #include "fovea/core/executor.h"
@@ -106,6 +109,30 @@ TEST(Batches, AnExceptionOfOneIsThrown) {
                            }),
                InvalidArgument);
   EXPECT_THROW(for_batches(lengths, 0, [](std::span<const std::size_t>) {}), InvalidArgument);
+}
+
+TEST(Batches, NothingIsDoneBehindTheFirstFailure) {
+  const std::vector<std::int64_t> lengths{3, 0, 2, 5, 4, 1, 6, 2, 0, 7, 3, 2};
+  for (const int threads : {1, 2, 5}) {
+    const std::unique_ptr<Executor> pool = make_thread_pool(threads);
+    set_default_executor(pool.get());
+    for (std::size_t bad = 0; bad < lengths.size(); ++bad) {
+      std::vector<std::size_t> handed;
+      const auto done = [&](std::size_t text) {
+        handed.push_back(text);
+        if (text >= bad) throw std::runtime_error(std::to_string(text));
+      };
+      try {
+        for_batches_in_order(
+            lengths, 4, [](std::span<const std::size_t>) { return true; }, done);
+        ADD_FAILURE() << "no exception";
+      } catch (const std::runtime_error& error) {
+        EXPECT_EQ(error.what(), std::to_string(bad));
+      }
+      EXPECT_EQ(handed.size(), bad + 1) << threads << " threads";
+    }
+    set_default_executor(nullptr);
+  }
 }
 
 }  // namespace

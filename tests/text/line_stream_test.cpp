@@ -63,9 +63,10 @@ TEST(LineStream, WindowsHoldTheLinesOfAFileInOrder) {
 
 TEST(LineStream, AWindowHasNoMoreThanItsBytes) {
   const Scratch scratch;
-  LineStream stream(scratch.write("lines", "aaaa\nbbbb\ncccc\n"), {.most_bytes = 5});
+  LineStream stream(scratch.write("lines", "aaaa\nbbbb\ncccc\n\n\n\n\n\n\n\n"), {.most_bytes = 6});
   EXPECT_EQ(texts(stream.next()), (Texts{"aaaa", "bbbb"}));
-  EXPECT_EQ(texts(stream.next()), (Texts{"cccc"}));
+  EXPECT_EQ(texts(stream.next()), (Texts{"cccc", ""}));
+  EXPECT_EQ(texts(stream.next()), Texts(6));  // empty lines have a byte each
 }
 
 // A window is closed where the next line is not yet whole, and that line is not lost.

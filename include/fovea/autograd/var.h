@@ -124,9 +124,8 @@ class Tape {
   Node* record(Backward&& backward) {
     using Function = std::decay_t<Backward>;
     static_assert(alignof(Function) <= alignof(std::max_align_t));
-    void* function = new (memory_.take(sizeof(Function))) Function(std::forward<Backward>(backward));
     Node* node = append();
-    node->function = function;
+    node->function = new (memory_.take(sizeof(Function))) Function(std::forward<Backward>(backward));
     node->call = [](void* object, const Tensor& gradient) { (*static_cast<Function*>(object))(gradient); };
     node->end = [](void* object) noexcept { static_cast<Function*>(object)->~Function(); };
     return node;

@@ -8,9 +8,10 @@
 namespace fovea {
 
 /// While one of these lives, no region goes back to the system, so that a step that repeats finds all the
-/// memory of the step before it. An optimiser has one (nn::Adam): a training keeps its memory, and gives it
-/// back when the optimiser ends. Without one, regions in which nothing lives go back, except a quarter of
-/// what is in use or 64 MiB, whichever is more. Objects may live in several threads at once.
+/// memory of the step before it. Small blocks wait for the next step likewise. An optimiser has one
+/// (nn::Adam): a training keeps its memory, and gives it back when the optimiser ends. Without one, regions
+/// in which nothing lives go back, except a quarter of what is in use or 64 MiB, whichever is more. Objects
+/// may live in several threads at once.
 class KeepMemory {
  public:
   KeepMemory();

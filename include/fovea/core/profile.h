@@ -79,7 +79,7 @@ using ProfileLimitsOf = std::function<ProfileLimits(int threads)>;
 /// records, and one load of an atomic pointer while none does.
 class Profile {
  public:
-  /// Events are kept for the trace up to `most_events` a thread, 72 bytes each. The totals count all.
+  /// Events are kept for the trace up to `most_events` a thread, 64 bytes each. The totals count all.
   explicit Profile(std::int64_t most_events = 1 << 18);
   ~Profile();
   Profile(const Profile&) = delete;

@@ -22,6 +22,7 @@ void for_batches(std::span<const std::int64_t> lengths, std::int64_t size,
 /// The same, and `done` gets the number of each text as soon as `work` has returned true for it and for all
 /// before it. Texts of length 0 need no work. The calls of `done` are in the order of the texts, one at a
 /// time, on any thread. Where `work` returns false, as a cancelled one does, `done` gets no more.
+/// Neither does it after it has thrown: its exception is thrown here once the running batches have ended.
 void for_batches_in_order(std::span<const std::int64_t> lengths, std::int64_t size,
                           const std::function<bool(std::span<const std::size_t> texts)>& work,
                           const std::function<void(std::size_t text)>& done);
