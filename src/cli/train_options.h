@@ -48,8 +48,8 @@ std::vector<models::LayerMixer> encoder_mixers_of(const TrainCommand& options);
 /// A resumed training has the tokenizer of its folder: throws InvalidArgument for a --tokenizer of another
 /// kind.
 void check_resumed(const TrainCommand& options, const text::Tokenizer& tokenizer);
-/// Throws InvalidArgument for an --output that cannot be a folder, for one with a model or with a training
-/// that is not resumed, and for one without a training that should be.
+/// Throws InvalidArgument for an --output that cannot be a folder, and for one with a model. A folder with a
+/// training must be resumed, and one without must not.
 void check_output(const TrainCommand& options);
 /// The folder of a new training. What was put there is removed where the training fails before its first
 /// checkpoint.

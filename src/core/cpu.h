@@ -1,6 +1,6 @@
-// What the CPU that this process runs on can execute, and the operating system has enabled, all of it false
-// elsewhere than on x86; how many cores it may use, and the size of a cache. The names are those of GCC's
-// options.
+// What the CPU that this process runs on can execute, and the operating system has enabled. All of it is false
+// elsewhere than on x86. Also how many cores the process may use, and the size of a cache.
+// The names of instruction sets are those of GCC's options.
 //
 // hwy::SupportedTargets() answers the same. But Highway's library measures the resolution of a timer when it
 // is loaded, which takes 2.7 ms of each command. So Fovea uses the headers of Highway and does not link it.
