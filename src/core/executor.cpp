@@ -120,17 +120,20 @@ class Team {
       call_ = ProfileCall(static_cast<int>(std::min<std::int64_t>(threads, count)));
       next_.store(0, std::memory_order_relaxed);
       failure_ = nullptr;
-      running_.store(static_cast<int>(workers_.size()), std::memory_order_relaxed);
+      inside_.store(open, std::memory_order_release);
       generation_.fetch_add(1, std::memory_order_release);
     }
     wake_.notify_all();
     drain(0);
+    // A worker that has not begun by now is not waited for: beside a program that loops at low priority, a
+    // sleeping thread may wait for milliseconds until it has a core.
+    inside_.fetch_and(~open);
     static constexpr ProfileLabel label{"waiting for other threads", ProfilePart::waiting};
     const ProfileSpan span(label);
-    const auto done = [this] { return running_.load() == 0; };
+    const auto done = [this] { return inside_.load() == 0; };
     if (!spins_ || !holds_soon(done)) {
       std::unique_lock lock(mutex_);
-      // An exchange, not a store: qemu on x86 lets the load of running_ overtake an Arm store-release, and
+      // An exchange, not a store: qemu on x86 lets the load of inside_ overtake an Arm store-release, and
       // two shares of the tests of plans slept for ever there.
       caller_sleeps_.exchange(true);
       done_.wait(lock, done);
@@ -182,14 +185,24 @@ class Team {
       }
       if (stopping_.load(std::memory_order_relaxed)) return;
       seen = generation_.load(std::memory_order_acquire);
+      if (!enter()) continue;
       drain(worker);
       // A caller that still spins meets no lock here. Both sides are sequentially consistent: either this
       // worker sees that the caller sleeps, or the caller sees that nobody runs.
-      if (running_.fetch_sub(1) == 1 && caller_sleeps_.load()) {
+      if (inside_.fetch_sub(1) == 1 && caller_sleeps_.load()) {
         const std::lock_guard lock(mutex_);
         done_.notify_one();
       }
     }
+  }
+
+  // Whether the loop still takes workers. What the caller has left for them stays until they leave.
+  bool enter() {
+    std::uint32_t inside = inside_.load(std::memory_order_relaxed);
+    while (inside & open) {
+      if (inside_.compare_exchange_weak(inside, inside + 1, std::memory_order_acquire)) return true;
+    }
+    return false;
   }
 
   void drain(int worker) {
@@ -219,7 +232,8 @@ class Team {
   std::int64_t count_ = 0;
   ProfileCall call_;  // of the calling thread, while a profile records
   std::atomic<std::uint64_t> generation_{0};
-  std::atomic<int> running_{0};
+  static constexpr std::uint32_t open = 1u << 31;
+  std::atomic<std::uint32_t> inside_{0};  // workers in the loop, and `open` while others may enter
   std::atomic<bool> caller_sleeps_{false};
   std::atomic<bool> stopping_{false};
   bool spins_ = false;  // with more threads than cores, a spinning thread would keep another from working

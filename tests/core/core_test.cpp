@@ -1,8 +1,12 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <chrono>
 #include <cmath>
+#include <memory>
 #include <numeric>
+#include <stdexcept>
+#include <thread>
 #include <vector>
 
 #include "fovea/core/executor.h"
@@ -108,6 +112,29 @@ TEST(Executor, RunsEveryUnitOnceAndRethrows) {
     pool->parallel_for(3, [](std::int64_t, int) {});  // still usable
   }
   EXPECT_THROW(make_thread_pool(0), InvalidArgument);
+}
+
+// Loops end while workers are still on their way to them, and the next one begins at once in other memory.
+TEST(Executor, LateWorkersDoNoHarm) {
+  for (const int threads : {2, 3, 5}) {
+    const std::unique_ptr<Executor> pool = make_thread_pool(threads);
+    for (int loop = 0; loop < 20000; ++loop) {
+      std::vector<int> done(static_cast<std::size_t>(loop % 7), 0);
+      const auto body = [&](std::int64_t unit, int worker) {
+        ASSERT_LT(worker, threads);
+        ++done[static_cast<std::size_t>(unit)];
+        if (loop % 31 == 30 && unit == 3) throw std::runtime_error("stop");
+      };
+      try {
+        pool->parallel_for(std::ssize(done), body);
+        ASSERT_EQ(done, std::vector<int>(done.size(), 1)) << loop;
+      } catch (const std::runtime_error&) {
+        ASSERT_EQ(loop % 31, 30);
+      }
+      if (loop % 100 == 0)
+        std::this_thread::sleep_for(std::chrono::microseconds(100));  // workers fall asleep
+    }
+  }
 }
 
 }  // namespace
