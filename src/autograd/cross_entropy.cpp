@@ -29,13 +29,6 @@ struct RowLoss {
   bool correct = false;
 };
 
-FOVEA_CLONES float maximum(const float* x, std::int64_t n) {
-  float best = -std::numeric_limits<float>::infinity();
-#pragma omp simd reduction(max : best)
-  for (std::int64_t i = 0; i < n; ++i) best = x[i] > best ? x[i] : best;
-  return best;
-}
-
 // x ← e^(x - shift); returns the sum of the results, and of the x before.
 FOVEA_CLONES void exponentials(float* x, std::int64_t n, float shift, float* sum, float* sum_before) {
   float total = 0.0f, before = 0.0f;
@@ -63,7 +56,7 @@ FOVEA_CLONES void scale_and_shift(float* x, std::int64_t n, float factor, float 
 
 // The loss of one row; the row of logits becomes its gradient, times the row's share of the whole.
 RowLoss row_loss(float* logits, std::int64_t classes, std::int32_t target, float smoothing, float share) {
-  const float best = maximum(logits, classes), target_logit = logits[target];
+  const float best = maximum_of(logits, classes), target_logit = logits[target];
   float sum = 0.0f, logit_sum = 0.0f;
   exponentials(logits, classes, best, &sum, &logit_sum);
   const double log_sum = static_cast<double>(best) + std::log(static_cast<double>(sum));
@@ -242,14 +235,9 @@ float log_softmax_offset(const float* row, std::int64_t classes, float best) {
 // Most pieces of a vocabulary hold nothing better than what was found before, and their maximum tells so.
 constexpr std::int64_t piece_classes = 128;
 
-FOVEA_CLONES void maxima_of_pieces(const float* x, std::int64_t n, float* maxima) {
-  for (std::int64_t begin = 0; begin < n; begin += piece_classes) {
-    const std::int64_t end = std::min(begin + piece_classes, n);
-    float best = -std::numeric_limits<float>::infinity();
-#pragma omp simd reduction(max : best)
-    for (std::int64_t i = begin; i < end; ++i) best = x[i] > best ? x[i] : best;
-    maxima[begin / piece_classes] = best;
-  }
+void maxima_of_pieces(const float* x, std::int64_t n, float* maxima) {
+  for (std::int64_t begin = 0; begin < n; begin += piece_classes)
+    maxima[begin / piece_classes] = maximum_of(x + begin, std::min(piece_classes, n - begin));
 }
 
 bool more_probable(const Probable& a, const Probable& b) {
@@ -283,7 +271,7 @@ void log_softmax_rows(Tensor& logits) {
   const std::int64_t classes = logits.size(1);
   default_executor().parallel_for(logits.size(0), [&](std::int64_t r, int) {
     float* row = logits.data<float>() + r * classes;
-    scale_and_shift(row, classes, 1.0f, log_softmax_offset(row, classes, maximum(row, classes)));
+    scale_and_shift(row, classes, 1.0f, log_softmax_offset(row, classes, maximum_of(row, classes)));
   });
 }
 
@@ -300,7 +288,7 @@ std::vector<std::vector<Probable>> most_probable(const Tensor& logits, std::size
     std::vector<float> maxima(static_cast<std::size_t>((classes + piece_classes - 1) / piece_classes));
     maxima_of_pieces(row, classes, maxima.data());
     const float offset =
-        log_softmax_offset(row, classes, maximum(maxima.data(), static_cast<std::int64_t>(maxima.size())));
+        log_softmax_offset(row, classes, maximum_of(maxima.data(), static_cast<std::int64_t>(maxima.size())));
     std::vector<Probable>& best = all[static_cast<std::size_t>(r)];
     best.reserve(count + 1);
     // The `count` pieces of the largest maxima first: the others then have something to add only where it is

@@ -15,6 +15,7 @@
 #include "hwy/highway.h"
 #include "kernels/simd/best.h"
 #include "kernels/simd/memory-inl.h"
+#include "kernels/simd/register_tile-inl.h"
 #include "kernels/simd/transpose-inl.h"
 
 #ifndef FOVEA_AUTOGRAD_F32_PRODUCTS_SIZES
@@ -32,30 +33,26 @@ HWY_BEFORE_NAMESPACE();
 namespace fovea::autograd {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
+using kernels::HWY_NAMESPACE::GroupsOf;
+using kernels::HWY_NAMESPACE::kTileColumns;
+using kernels::HWY_NAMESPACE::kTileRows;
 namespace simd = kernels::HWY_NAMESPACE;
 
 // Arrays of vectors become registers only where the loops over them are unrolled.
 #define FOVEA_UNROLL _Pragma("GCC unroll 16")
 
-// Two vectors of columns times as many rows as leave registers for the two vectors and one of a.
-#if HWY_TARGET <= HWY_AVX3 || HWY_ARCH_ARM_A64
-constexpr int kTileRows = 12;
-#else
-constexpr int kTileRows = 6;
-#endif
-constexpr int64_t kPanel = 2 * hn::MaxLanes(hn::ScalableTag<float>());  // columns
 // Numbers of k that are multiplied before the next are copied: 12 rows of a are 18 KiB of the first-level
 // cache, 512 columns of b are 768 KiB of the second. An element has the sum of each slice added to it: these
 // are the sums of oneDNN 2.6 with AVX-512, whose trainings thus keep their bits.
 constexpr int64_t kSlice = slice_of_f32;
-static_assert(tile_rows_of_any % kTileRows == 0 && panel_of_any % kPanel == 0);
+static_assert(tile_rows_of_any % kTileRows == 0 && panel_of_any % kTileColumns == 0);
 // Steps of k that the panel is fetched ahead.
 constexpr int64_t kAhead = 16;
 
 struct SliceTile {
   const float* a = nullptr;
   int64_t a_leading = 0;
-  const float* b = nullptr;  // [k, kPanel], and the next panel `next_panel` behind it
+  const float* b = nullptr;  // [k, kTileColumns], and the next panel `next_panel` behind it
   int64_t next_panel = 0, k = 0;
   const float* bias = nullptr;
   bool add = false;
@@ -63,21 +60,16 @@ struct SliceTile {
   int64_t leading = 0, columns = 0;
 };
 
-// Few rows take several panels at once: a chain of sums waits four cycles for each step.
-constexpr int PanelsOf(int rows) {
-  return rows == 1 ? 4 : rows <= 3 ? 2 : 1;
-}
-
 template <int kRows, Transpose kA>
 HWY_NOINLINE void Tile(const SliceTile& t) {
   const hn::ScalableTag<float> d;
   constexpr int64_t lanes = hn::MaxLanes(d);
-  constexpr int vectors = 2 * PanelsOf(kRows);
+  constexpr int vectors = 2 * GroupsOf(kRows);
   const float* b[vectors / 2];
   hn::Vec<decltype(d)> sums[kRows][vectors];
   FOVEA_UNROLL for (int g = 0; g < vectors / 2; ++g) {
     // A panel past the last repeats it, and is not stored.
-    b[g] = t.b + std::min<int64_t>(g, (t.columns - 1) / kPanel) * t.next_panel;
+    b[g] = t.b + std::min<int64_t>(g, (t.columns - 1) / kTileColumns) * t.next_panel;
     FOVEA_UNROLL for (int r = 0; r < kRows; ++r) sums[r][2 * g] = sums[r][2 * g + 1] = hn::Zero(d);
   }
   const float* a = t.a;
@@ -87,10 +79,10 @@ HWY_NOINLINE void Tile(const SliceTile& t) {
     hn::Vec<decltype(d)> w[vectors];
     if constexpr (kA == Transpose::yes) hwy::Prefetch(a + kAhead * step);
     FOVEA_UNROLL for (int g = 0; g < vectors / 2; ++g) {
-      hwy::Prefetch(b[g] + (k + kAhead) * kPanel);
-      if constexpr (kPanel > 16) hwy::Prefetch(b[g] + (k + kAhead) * kPanel + lanes);
-      w[2 * g] = hn::LoadU(d, b[g] + k * kPanel);
-      w[2 * g + 1] = hn::LoadU(d, b[g] + k * kPanel + lanes);
+      hwy::Prefetch(b[g] + (k + kAhead) * kTileColumns);
+      if constexpr (kTileColumns > 16) hwy::Prefetch(b[g] + (k + kAhead) * kTileColumns + lanes);
+      w[2 * g] = hn::LoadU(d, b[g] + k * kTileColumns);
+      w[2 * g + 1] = hn::LoadU(d, b[g] + k * kTileColumns + lanes);
     }
     FOVEA_UNROLL for (int r = 0; r < kRows; ++r) {
       const auto factor = hn::Set(d, a[r * row_step]);
@@ -134,7 +126,7 @@ constexpr std::array<TileFunction, 12> kTiles = {Tile<1, kA>,
 // Asks for the lines of c that a tile reads or writes: a vocabulary's logits are in no near cache.
 void Fetch(const float* c, int64_t leading, int64_t rows) {
   for (int64_t r = 0; r < rows; ++r) {
-    for (int64_t i = 0; i < kPanel; i += 16) __builtin_prefetch(c + r * leading + i, 1);
+    for (int64_t i = 0; i < kTileColumns; i += 16) __builtin_prefetch(c + r * leading + i, 1);
   }
 }
 
@@ -145,11 +137,11 @@ void AllTiles(Transpose a, int64_t rows, const SliceTile& t) {
   const int64_t row_step = a == Transpose::no ? t.a_leading : 1;
   for (int64_t r = 0; r < rows; r += kTileRows) {
     const int64_t height = std::min<int64_t>(kTileRows, rows - r);
-    const int64_t width = kPanel * PanelsOf(static_cast<int>(height));
+    const int64_t width = kTileColumns * GroupsOf(static_cast<int>(height));
     SliceTile one = t;
     one.a = t.a + r * row_step;
     for (int64_t n = 0; n < t.columns; n += width) {
-      one.b = t.b + n / kPanel * t.next_panel;
+      one.b = t.b + n / kTileColumns * t.next_panel;
       one.bias = t.bias ? t.bias + n : nullptr;
       one.c = t.c + r * t.leading + n;
       one.columns = std::min(width, t.columns - n);
@@ -164,19 +156,19 @@ void AllTiles(Transpose a, int64_t rows, const SliceTile& t) {
 // page apart.
 constexpr int64_t kTogether = 16;
 
-// b [k, n] in panels: [panel, kSlice, kPanel]. Columns past the last are 0.
+// b [k, n] in panels: [panel, kSlice, kTileColumns]. Columns past the last are 0.
 void CopyAcross(const float* b, int64_t leading, int64_t columns, int64_t k, float* to) {
   const hn::ScalableTag<float> d;
   constexpr int64_t lanes = hn::MaxLanes(d);
   for (int64_t begin = 0; begin < k; begin += kTogether) {
     const int64_t end = std::min(k, begin + kTogether);
     for (int64_t n = 0; n < columns; n += lanes) {
-      float* panel = to + n / kPanel * kPanel * kSlice + n % kPanel;
+      float* panel = to + n / kTileColumns * kTileColumns * kSlice + n % kTileColumns;
       const bool whole = n + lanes <= columns;
       const auto there = hn::FirstN(d, static_cast<size_t>(std::min(lanes, columns - n)));
       for (int64_t i = begin; i < end; ++i) {
         const float* from = b + i * leading + n;
-        hn::StoreU(whole ? hn::LoadU(d, from) : hn::MaskedLoad(there, d, from), d, panel + i * kPanel);
+        hn::StoreU(whole ? hn::LoadU(d, from) : hn::MaskedLoad(there, d, from), d, panel + i * kTileColumns);
       }
     }
   }
@@ -188,9 +180,9 @@ void CopyRows(const float* x, int64_t leading, int64_t rows, int64_t k, float* t
 
 // The same panels as CopyAcross makes, of x that lies as [columns, k].
 void CopyAlong(const float* x, int64_t leading, int64_t columns, int64_t k, float* to) {
-  for (int64_t n = 0; n < columns; n += kPanel)
-    simd::Transpose(x + n * leading, leading, std::min(kPanel, columns - n), k, kPanel, to + n * kSlice,
-                    kPanel);
+  for (int64_t n = 0; n < columns; n += kTileColumns)
+    simd::Transpose(x + n * leading, leading, std::min(kTileColumns, columns - n), k, kTileColumns,
+                    to + n * kSlice, kTileColumns);
 }
 
 // Where the first slice of what is left of k ends.
@@ -217,7 +209,7 @@ void Block(const ProductBlock& p, float* a, float* b) {
              {.a = copies ? a : from_a,
               .a_leading = copies ? kSlice : p.a.leading,
               .b = b,
-              .next_panel = kSlice * kPanel,
+              .next_panel = kSlice * kTileColumns,
               .k = k,
               .bias = begin == 0 ? p.bias : nullptr,
               .add = p.add || begin > 0,

@@ -15,30 +15,21 @@
 #include "hwy/foreach_target.h"
 #include "hwy/highway.h"
 #include "kernels/simd/best.h"
+#include "kernels/simd/register_tile-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace fovea::autograd {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
+using kernels::HWY_NAMESPACE::GroupsOf;
+using kernels::HWY_NAMESPACE::kTileColumns;
+using kernels::HWY_NAMESPACE::kTileRows;
 
 // Arrays of vectors become registers only where the loops over them are unrolled.
 #define FOVEA_UNROLL _Pragma("GCC unroll 16")
 
 constexpr int64_t kPanel = PackedMatrix::panel_rows;
-// Two vectors of columns times as many rows as leave registers for the two vectors and one of x.
-#if HWY_TARGET <= HWY_AVX3 || HWY_ARCH_ARM_A64
-constexpr int kFullRows = 12;
-#else
-constexpr int kFullRows = 6;
-#endif
-constexpr int64_t kGroup = 2 * hn::MaxLanes(hn::ScalableTag<float>());  // columns
-static_assert(kPanel % kGroup == 0);
-
-// Groups of columns that a tile of so many rows takes: one chain of sums waits four cycles for each step, so
-// eight chains or more keep both units busy.
-constexpr int GroupsOf(int rows) {
-  return rows == 1 ? 4 : rows <= 3 ? 2 : 1;
-}
+static_assert(kPanel % kTileColumns == 0);
 
 // Columns of the panel that are fetched ahead.
 constexpr int64_t kAhead = 16;
@@ -53,10 +44,11 @@ HWY_NOINLINE void Tile(const PackedProducts& p, int64_t row, int64_t column, int
   const float* weight[groups];
   FOVEA_UNROLL for (int g = 0; g < groups; ++g) {
     // A group past the last repeats it, and is not stored.
-    const int64_t first = std::min(column + g * kGroup, column + (columns - 1) / kGroup * kGroup);
+    const int64_t first =
+        std::min(column + g * kTileColumns, column + (columns - 1) / kTileColumns * kTileColumns);
     weight[g] = p.weight->data() + first / kPanel * kPanel * in + first % kPanel;
   }
-  HWY_ALIGN float bias[groups * kGroup] = {};
+  HWY_ALIGN float bias[groups * kTileColumns] = {};
   if (p.bias) std::copy_n(p.bias + column, columns, bias);
   hn::Vec<decltype(d)> sums[kRows][2 * groups];
   FOVEA_UNROLL for (int v = 0; v < 2 * groups; ++v) {
@@ -70,7 +62,7 @@ HWY_NOINLINE void Tile(const PackedProducts& p, int64_t row, int64_t column, int
     FOVEA_UNROLL for (int g = 0; g < groups; ++g) {
       if constexpr (kRows > 3) {
         hwy::Prefetch(weight[g] + (k + kAhead) * kPanel);
-        if constexpr (kGroup > 16) hwy::Prefetch(weight[g] + (k + kAhead) * kPanel + lanes);
+        if constexpr (kTileColumns > 16) hwy::Prefetch(weight[g] + (k + kAhead) * kPanel + lanes);
       }
       w[2 * g] = hn::LoadU(d, weight[g] + k * kPanel);
       w[2 * g + 1] = hn::LoadU(d, weight[g] + k * kPanel + lanes);
@@ -99,7 +91,7 @@ HWY_NOINLINE void Tile(const PackedProducts& p, int64_t row, int64_t column, int
 
 template <int kRows>
 void Across(const PackedProducts& p, int64_t row, int64_t column, int64_t last) {
-  constexpr int64_t step = GroupsOf(kRows) * kGroup;
+  constexpr int64_t step = GroupsOf(kRows) * kTileColumns;
   for (int64_t n = column; n < last; n += step) Tile<kRows>(p, row, n, std::min(step, last - n));
 }
 
@@ -113,18 +105,18 @@ void F32Block(const PackedProducts& p, int64_t row, int64_t end, int64_t column,
                                                    Across<4>,
                                                    Across<5>,
                                                    Across<6>,
-                                                   Across<std::min(7, kFullRows)>,
-                                                   Across<std::min(8, kFullRows)>,
-                                                   Across<std::min(9, kFullRows)>,
-                                                   Across<std::min(10, kFullRows)>,
-                                                   Across<std::min(11, kFullRows)>,
-                                                   Across<kFullRows>};
+                                                   Across<std::min(7, kTileRows)>,
+                                                   Across<std::min(8, kTileRows)>,
+                                                   Across<std::min(9, kTileRows)>,
+                                                   Across<std::min(10, kTileRows)>,
+                                                   Across<std::min(11, kTileRows)>,
+                                                   Across<kTileRows>};
   // A group of columns stays in the first-level cache for all tiles of rows: 16 KiB of 128 columns of
   // weights.
-  const int64_t step = (end - row > 3 ? 1 : 4) * kGroup;
+  const int64_t step = (end - row > 3 ? 1 : 4) * kTileColumns;
   for (int64_t n = column; n < last; n += step) {
     for (int64_t r = row; r < end;) {
-      const int64_t rows = std::min<int64_t>(kFullRows, end - r);
+      const int64_t rows = std::min<int64_t>(kTileRows, end - r);
       by_rows[static_cast<std::size_t>(rows - 1)](p, r, n, std::min(n + step, last));
       r += rows;
     }

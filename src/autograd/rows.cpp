@@ -16,14 +16,14 @@ FOVEA_CLONES void add(const float* row, std::int64_t n, float* sum) {
   for (std::int64_t i = 0; i < n; ++i) sum[i] += row[i];
 }
 
+}  // namespace
+
 FOVEA_CLONES float maximum_of(const float* x, std::int64_t n) {
   float best = -std::numeric_limits<float>::infinity();
 #pragma omp simd reduction(max : best)
   for (std::int64_t i = 0; i < n; ++i) best = x[i] > best ? x[i] : best;
   return best;
 }
-
-}  // namespace
 
 std::int64_t first_maximum(const float* row, std::int64_t n) {
   if (std::isnan(row[0])) return 0;  // no number is above it

@@ -12,6 +12,8 @@ void add_row(const float* row, std::int64_t n, float* sum);
 /// their own, which are added in order, so the bits do not depend on the executor.
 void add_columns(const float* rows, std::int64_t count, std::int64_t n, float* sum);
 
+/// The largest of n numbers that is not NaN; -∞ without one.
+float maximum_of(const float* x, std::int64_t n);
 /// The first of the largest numbers of a row of n, at least 1: std::max_element's answer, NaN included.
 std::int64_t first_maximum(const float* row, std::int64_t n);
 

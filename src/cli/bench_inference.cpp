@@ -37,13 +37,9 @@ void run(const bench::InferenceBench& bench, const Task& task) {
     const std::string_view weights = autograd::to_string(row.weights);
     const double alone =
         first.try_emplace(fmt::format("{} {} {}", row.model, weights, row.width), row.seconds).first->second;
-    std::string parts;
-    for (const auto& [name, share] : row.parts) {
-      if (share >= 0.005) parts += fmt::format("{}{} {:.0f}", parts.empty() ? "" : ", ", name, 100.0 * share);
-    }
     fmt::print("{:<12} {:<7} {:>5} {:>7} {:>10.0f} {:>12.1f} {:>5.2f}x {:>7.1f}%  {}\n", row.model, weights,
                row.width, row.threads, row.tokens_per_second, row.per_second, alone / row.seconds,
-               100.0 * row.share, parts);
+               100.0 * row.share, parts_text(row.parts));
     std::fflush(stdout);
     lines.print(row.model, row.seconds, row.rivals);
   });

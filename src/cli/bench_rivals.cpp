@@ -6,6 +6,14 @@
 
 namespace fovea::cli {
 
+std::string parts_text(const std::vector<std::pair<std::string, double>>& parts) {
+  std::string text;
+  for (const auto& [name, share] : parts) {
+    if (share >= 0.005) text += fmt::format("{}{} {:.0f}", text.empty() ? "" : ", ", name, 100.0 * share);
+  }
+  return text;
+}
+
 void RivalLines::print(const std::string& model, double seconds,
                        const std::vector<bench::RivalTime>& rivals) {
   for (const bench::RivalTime& rival : rivals) {

@@ -1,13 +1,17 @@
-// The lines of other libraries below a row of the benches of whole models.
+// What the rows of the benches of whole models have in common: shares of parts, and lines of other libraries.
 #pragma once
 
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "bench/beside.h"
 
 namespace fovea::cli {
+
+/// The parts that are half a per cent or more: "products 77, attention 12".
+std::string parts_text(const std::vector<std::pair<std::string, double>>& parts);
 
 class RivalLines {
  public:

@@ -22,13 +22,9 @@ void run(const bench::TrainBench& bench) {
   RivalLines lines;
   bench::measure_training(bench, [&](const bench::TrainRow& row) {
     const double alone = first.try_emplace(row.model, row.seconds).first->second;
-    std::string parts;
-    for (const auto& [name, share] : row.parts) {
-      if (share >= 0.005) parts += fmt::format("{}{} {:.0f}", parts.empty() ? "" : ", ", name, 100.0 * share);
-    }
     fmt::print("{:<12} {:<9} {:>7} {:>10.2f} {:>10.0f} {:>5.2f}x {:>7.1f}%  {}\n", row.model,
                autograd::to_string(row.precision), row.threads, 1e3 * row.seconds, row.tokens_per_second,
-               alone / row.seconds, 100.0 * row.share, parts);
+               alone / row.seconds, 100.0 * row.share, parts_text(row.parts));
     lines.print(row.model, row.seconds, row.rivals);
     std::fflush(stdout);
   });
