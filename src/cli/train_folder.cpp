@@ -31,7 +31,7 @@ void check_output(const TrainCommand& o) {
   for (const char* name : files_before_checkpoint) {
     if (!trained && fs::exists(fs::path(o.output) / name, error))
       throw InvalidArgument("fovea train", "--output", "a folder without a model or its tokenizer",
-                            o.output + ", which has " + name);
+                            fmt::format("{}, which has {} but no checkpoint to go on from", o.output, name));
   }
   fs::path there = fs::absolute(o.output);  // or the folder in which it will be made
   while (!fs::exists(there, error) && there != there.parent_path()) there = there.parent_path();

@@ -125,8 +125,8 @@ class Team {
     }
     wake_.notify_all();
     drain(0);
-    // A worker that has not begun by now is not waited for: beside a program that loops at low priority, a
-    // sleeping thread may wait for milliseconds until it has a core.
+    // A worker that has not begun by now is not waited for: nothing is left for it, and beside other programs
+    // it may not get a core soon.
     inside_.fetch_and(~open);
     static constexpr ProfileLabel label{"waiting for other threads", ProfilePart::waiting};
     const ProfileSpan span(label);
