@@ -5,6 +5,7 @@
 #include <cstring>
 #include <limits>
 
+#include "fovea/core/executor.h"
 #include "fovea/models/model_folder.h"
 #include "train/checkpoint.h"
 #include "train/tiny.h"
@@ -36,7 +37,18 @@ void expect_equal_curves(const std::vector<Validation>& a, const std::vector<Val
   }
 }
 
+struct UseExecutor {
+  explicit UseExecutor(Executor* executor) { set_default_executor(executor); }
+  ~UseExecutor() { set_default_executor(nullptr); }
+  UseExecutor(const UseExecutor&) = delete;
+  UseExecutor& operator=(const UseExecutor&) = delete;
+};
+
 TEST(Resume, GivesTheBitsOfAnUnbrokenTrainingWhereverItStops) {
+  // One thread: only the caller asks, between the batches of a validation that it takes, and of several
+  // threads it takes now more and now fewer.
+  const std::unique_ptr<Executor> alone = make_thread_pool(1);
+  const UseExecutor use(alone.get());
   Tiny tiny;
   Listener silent;
   const auto unbroken = tiny.model();
