@@ -23,6 +23,13 @@ bool has_f16c_and_lzcnt() noexcept {
   return __get_cpuid(0x80000001, &eax, &ebx, &ecx, &edx) && (ecx & lzcnt) != 0;
 }
 
+unsigned cpu_family() noexcept {
+  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+  if (!__get_cpuid(1, &eax, &ebx, &ecx, &edx)) return 0;
+  const unsigned base = eax >> 8 & 0xf, extended = eax >> 20 & 0xff;
+  return base == 0xf ? base + extended : base;
+}
+
 }  // namespace
 
 // Each is asked once: a plan asks forty times.
@@ -50,6 +57,10 @@ bool cpu_has_fast_bf16_dots() noexcept {
   static const bool has = cpu_has_avx512_bf16() && !__builtin_cpu_is("intel");
   return has;
 }
+bool cpu_prefetches_into_first_level() noexcept {
+  static const bool does = __builtin_cpu_is("amd") && cpu_family() >= 0x1a;
+  return does;
+}
 bool cpu_has_avx512_vnni() noexcept {
   static const bool has = cpu_has_avx512() && __builtin_cpu_supports("avx512vnni");
   return has;
@@ -68,6 +79,9 @@ bool cpu_has_avx512_bf16() noexcept {
   return false;
 }
 bool cpu_has_fast_bf16_dots() noexcept {
+  return false;
+}
+bool cpu_prefetches_into_first_level() noexcept {
   return false;
 }
 bool cpu_has_avx512_vnni() noexcept {

@@ -113,6 +113,22 @@ HWY_INLINE bool AddWholePiece(S, const Problem<T>&, const HeadRows<S>&, const He
                               int64_t, int64_t, int64_t, int64_t, const SplitScratch<T>&) {
   return false;
 }
+/// The most keys of a piece that AddWholePiece takes for `rows` rows.
+template <class S>
+HWY_INLINE int64_t MostWholeKeys(S, int64_t) {
+  return kTileKeys;
+}
+/// Piece n, and those behind it that follow it without a gap, all of them whole, up to `most` keys. n becomes
+/// the number of the piece behind them.
+HWY_INLINE Piece JoinPieces(const BlockSchedule& schedule, int64_t most, int64_t& n) {
+  Piece joined = schedule.pieces()[n++];
+  for (; n < schedule.piece_count(); ++n) {
+    const Piece& next = schedule.pieces()[n];
+    if (!joined.full || !next.full || next.begin != joined.end || next.end - joined.begin > most) break;
+    joined.end = next.end;
+  }
+  return joined;
+}
 /// Called once the queries of all rows are loaded, in memory for a multiple of 16 rows.
 template <class T, class S>
 HWY_INLINE void LoadedQueries(S, int64_t, int64_t, T*) {}
@@ -187,13 +203,12 @@ HWY_INLINE int64_t WholeTiles(const SplitMember<T, S>& m, int64_t begin, int64_t
   return tiles;
 }
 
-/// Adds piece n to the rows of one member, which begin at row `first` of the scratch.
+/// Adds a piece to the rows of one member, which begin at row `first` of the scratch.
 template <class T, class S>
 HWY_INLINE void AddOwnPiece(const SplitMember<T, S>& m, int64_t heads, int64_t first,
-                            const BlockSchedule& schedule, int64_t n, int64_t begin, int64_t end,
+                            const BlockSchedule& schedule, const Piece& piece, int64_t begin, int64_t end,
                             const SplitScratch<T>& scratch) {
   const Problem<T>& p = *m.problem;
-  const Piece& piece = schedule.pieces()[n];
   const int64_t rows = heads * m.at.rows, width = SplitWidth(p);
   if (piece.full && AddWholePiece(S(), p, m.keys, m.values, piece, begin, end, first, rows, scratch)) return;
   PieceScores(m, heads, first, schedule, piece, scratch);
@@ -260,9 +275,11 @@ HWY_NOINLINE void SplitBlock(const SplitMember<T, S>* members, int64_t count, in
     const int64_t rows = heads * members[m].at.rows;
     if (own_begin < ends[m]) {
       const BlockSchedule& schedule = ScheduleOf(*members[m].problem, members[m].at, own_begin, ends[m]);
-      for (int64_t n = 0; n < schedule.piece_count(); ++n) {
+      for (int64_t n = 0; n < schedule.piece_count();) {
+        const Piece piece = JoinPieces(schedule, MostWholeKeys(S(), rows), n);
         for (int64_t i = m; i < next; ++i)
-          AddOwnPiece(members[i], heads, first + (i - m) * rows, schedule, n, own_begin, ends[m], scratch);
+          AddOwnPiece(members[i], heads, first + (i - m) * rows, schedule, piece, own_begin, ends[m],
+                      scratch);
       }
     }
     first += (next - m) * rows;
@@ -338,6 +355,15 @@ HWY_INLINE int64_t MostRowsInTurn(const Problem<T>& p, int64_t rows) {
   return p.by_position ? HWY_MAX(rows, HWY_MIN(kMostTurns * rows, kMostSharing)) : rows;
 }
 
+/// Fetches the first keys of [begin, end), beside what is done before the first product.
+template <class S>
+HWY_INLINE void FetchFirstKeys(const HeadRows<S>& keys, int64_t begin, int64_t end, int64_t dim) {
+  keys.ForStretches(begin, HWY_MIN(begin + RowsAhead<S>(dim), end),
+                    [&](int64_t from, int64_t to, const StoredRows<S>& rows) HWY_ATTR {
+                      for (int64_t j = 0; j < to - from; ++j) FetchRow(rows.at(j), dim);
+                    });
+}
+
 /// One chunk of `turns` heads of keys from kv on.
 template <class T, class S>
 HWY_NOINLINE void SplitUnit(const Problem<T>& p, const ForwardOutputs<T>& out, const Operand<const S*>& keys,
@@ -351,6 +377,7 @@ HWY_NOINLINE void SplitUnit(const Problem<T>& p, const ForwardOutputs<T>& out, c
   for (int64_t first = 0; first < heads; first += together) {
     for (int64_t n = 0; n < turns; ++n) {
       members[n] = MemberOf(p, keys, values, b, kv + n);
+      FetchFirstKeys(members[n].keys, key_begin, key_end, p.score_dim);
       members[n].at.h = (kv + n) * heads + first;
       ends[n] = key_end;
     }

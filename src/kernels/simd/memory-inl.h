@@ -8,6 +8,7 @@
 
 #include <cstddef>
 
+#include "core/cpu.h"
 #include "kernels/simd/math-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -31,14 +32,20 @@ class Carve {
   size_t used_ = 0;
 };
 
-/// Fetches the line at `p` into the second-level cache, for reading. Only some 24 lines at a time can be on
-/// their way into the first level, and fetches into it take the places of loads. One core of a Zen 4 decoded
+/// Asked once, since every line that is fetched depends on it.
+inline const bool kFetchesIntoFirstLevel = cpu_prefetches_into_first_level();
+/// Fetches the line at `p` for reading, into the second-level cache. On a Zen 4 only some 24 lines at a time
+/// can be on their way into the first level, and fetches into it take the places of loads. One core decoded
 /// 32,768 keys of 8 heads of 128 in 23.9 ms (f32) and 10.0 (bf16) with those, and in 11.8 and 6.5 with these.
-/// In pages of 64, bf16 took 15.8 ms and takes 7.8.
+/// In pages of 64, bf16 took 15.8 ms and takes 7.8. A Zen 5 has more of these places, and there fetches into
+/// the first level are faster (docs/performance.md).
 HWY_INLINE void FetchLine(const void* p) {
 #if HWY_ARCH_X86
   // Assembly, since GCC drops calls of functions and lambdas that do nothing but fetch.
-  asm volatile("prefetcht1 %0" : : "m"(*static_cast<const char*>(p)));
+  if (kFetchesIntoFirstLevel)
+    asm volatile("prefetcht0 %0" : : "m"(*static_cast<const char*>(p)));
+  else
+    asm volatile("prefetcht1 %0" : : "m"(*static_cast<const char*>(p)));
 #else
   __builtin_prefetch(p, 0, 2);
 #endif

@@ -102,40 +102,6 @@ HWY_INLINE void FetchRow(const S* row, int64_t dim) {
   for (; i < dim; i += line) FetchLine(row + i);
 }
 
-/// `count` rows that lie side by side, the first of them at position `begin` of a piece.
-template <class S>
-struct Stretch {
-  const S* data;
-  int64_t begin, count;
-};
-/// The rows of `count` stretches, at least one, in order. `stride` leads from row to row.
-template <class S>
-class RowsInOrder {
- public:
-  HWY_INLINE RowsInOrder(const Stretch<S>* stretches, int64_t count, int64_t stride)
-      : row_(stretches->data), left_(stretches->count), stride_(stride), at_(stretches), behind_(count - 1) {}
-  /// The next row. Behind the last one it is the last one again.
-  HWY_INLINE const S* Next() {
-    const S* row = row_;
-    if (left_ > 1) {
-      row_ += stride_;
-      --left_;
-    } else if (behind_ > 0) {
-      --behind_;
-      ++at_;
-      row_ = at_->data;
-      left_ = at_->count;
-    }
-    return row;
-  }
-
- private:
-  const S* row_;
-  int64_t left_, stride_;  ///< rows of this stretch, row_ included
-  const Stretch<S>* at_;
-  int64_t behind_;  ///< stretches behind this one
-};
-
 /// How far ahead of their use rows are fetched (FetchLine). The processor's own prefetchers follow one stream
 /// well while little is computed between its lines, and they stop at every page. With 32 products for each
 /// key, one Zen 5 core read 21 GB/s of 38 without this. On a Zen 4, 4 KiB made decoding 1.2 times as slow,

@@ -8,7 +8,7 @@
 #define FOVEA_TILES_DECODE_INL_H_
 #endif
 
-#include "kernels/tiles/dots-inl.h"
+#include "kernels/tiles/piece_rows-inl.h"
 
 #if HWY_TARGET == HWY_AVX3
 HWY_BEFORE_NAMESPACE();
@@ -57,48 +57,37 @@ HWY_INLINE PairSums FoldExchanged(PairSums a, PairSums b, PairSums c, PairSums d
   return {_mm512_add_ps(even, _mm512_shuffle_f32x4(odd, odd, _MM_PERM_CBAD))};
 }
 
-/// How many keys lie between those that are multiplied and those that are fetched. In pages it is a piece,
-/// whose turn comes after the values and after the other heads (HeadsInTurn). With 32 keys of 128, pages of
-/// 64 that come from memory reached 0.95 of the speed of a contiguous store, and with 128 they reach 1.00.
-/// Wider keys than 256 are fewer, so that four heads leave half of a second-level cache of 512 KiB to the
-/// values.
-template <class S>
-HWY_INLINE int64_t KeysAhead(const StoredRows<S>& first, int64_t dim) {
-  if (first.behind.run == first.behind.end) return RowsAhead<S>(dim);
-  return HWY_MIN(tile_keys, 65536 / HWY_MAX(dim * static_cast<int64_t>(sizeof(S)), 1));
-}
-
-/// ScoresInOrder for rows of kVectors vectors, the last of which has `last` elements; with kWhole all of
-/// them. All queries stay in registers. This is a function of its own because these loops need most registers
-/// of both kinds.
+/// ScoresAt for rows of kVectors vectors, the last of which has `last` elements; with kWhole all of them. All
+/// queries stay in registers. This is a function of its own because these loops need most registers of both
+/// kinds.
 template <int kRows, int kVectors, bool kWhole, class S>
-HWY_NOINLINE void KeptScores(const float* queries, int64_t padded, const StoredRows<S>& first,
-                             RowsInOrder<S> keys, int64_t last, int64_t count, bool fetch, float* scores,
-                             int64_t score_stride) {
+HWY_NOINLINE void KeptScores(const float* queries, int64_t padded, const S* const* keys, int64_t ahead,
+                             int64_t last, int64_t count, float* scores, int64_t score_stride) {
   constexpr int kKeys = kSums / kRows, kTwos = kKeys / 2;
   constexpr int kLines = kVectors * kPairLanes * static_cast<int>(sizeof(S)) / 64;
   const hn::ScalableTag<float> d;
-  RowsToFetch<S> ahead(first, KeysAhead(first, kVectors * kPairLanes), fetch);
   Pairs query[kRows][kVectors];
   KeepQueries(queries, padded, query);
-  for (int64_t j = 0; j < count; j += kKeys) {
+  const S* repeated[kKeys];
+  for (int64_t j = 0; j < count; j += kKeys, keys += kKeys) {
+    const S* const* fetched = keys + ahead;
+    if (j + kKeys > count) fetched = keys = LastRows(keys, count - j, repeated);
     PairSums folded[kRows == 4 ? kKeys : kSums / 2];
     FOVEA_UNROLL for (int two = 0; two < kTwos; ++two) {
       PairSums sums[kRows][2];
-      FOVEA_UNROLL for (int i = 0; i < 2; ++i) {
-        ahead.template NextLines<kLines>();
-        const S* row = keys.Next();  // behind the last key the last one again, for sums that are thrown away
-        FOVEA_UNROLL for (int r = 0; r < kRows; ++r) sums[r][i] = hn::Zero(d);
-        FOVEA_UNROLL for (int v = 0; v < kVectors; ++v) {
-          const Pairs key = kWhole || v + 1 < kVectors ? LoadWholePairs(row + v * kPairLanes)
-                                                       : LoadPairs(row + v * kPairLanes, last);
+      FOVEA_UNROLL for (int i = 0; i < 2; ++i) FetchLines<kLines>(fetched[2 * two + i]);
+      FOVEA_UNROLL for (int r = 0; r < kRows; ++r) sums[r][0] = sums[r][1] = hn::Zero(d);
+      FOVEA_UNROLL for (int v = 0; v < kVectors; ++v) {
+        FOVEA_UNROLL for (int i = 0; i < 2; ++i) {
+          const S* row = keys[2 * two + i] + v * kPairLanes;
+          const Pairs key = kWhole || v + 1 < kVectors ? LoadWholePairs(row) : LoadPairs(row, last);
           FOVEA_UNROLL for (int r = 0; r < kRows; ++r) AddDots(sums[r][i], query[r][v], key);
           // GCC would otherwise put products that wait for each other side by side.
           FOVEA_UNROLL for (int r = 0; r < kRows; ++r) asm volatile("" : "+v"(sums[r][i].raw));
         }
-        if constexpr (kRows == 4)
-          folded[2 * two + i] = FoldExchanged(sums[0][i], sums[1][i], sums[2][i], sums[3][i]);
       }
+      FOVEA_UNROLL for (int i = 0; kRows == 4 && i < 2; ++i) folded[2 * two + i] =
+          FoldExchanged(sums[0][i], sums[1][i], sums[2][i], sums[3][i]);
       FOVEA_UNROLL for (int r = 0; kRows < 4 && r < kRows; ++r) folded[r * kTwos + two] =
           FoldHalves(sums[r][0], sums[r][1]);
     }
@@ -111,18 +100,17 @@ HWY_NOINLINE void KeptScores(const float* queries, int64_t padded, const StoredR
   }
 }
 
-/// scores[r · score_stride + j] = ⟨query r, key j⟩ for kRows queries and the next `count` rows of `keys`.
-/// `first` are those of them that lie side by side: with `fetch`, rows ahead of them are fetched.
+/// scores[r · score_stride + j] = ⟨query r, key j⟩ for kRows queries and the keys at keys[0, count). Beside
+/// each product with a key the one `ahead` keys behind it is fetched.
 template <int kRows, Dots S>
-HWY_INLINE void ScoresInOrder(const float* queries, int64_t padded, const StoredRows<S>& first,
-                              RowsInOrder<S> keys, int64_t dim, int64_t count, bool fetch, float* scores,
-                              int64_t score_stride) {
+HWY_INLINE void ScoresAt(const float* queries, int64_t padded, const S* const* keys, int64_t ahead,
+                         int64_t dim, int64_t count, float* scores, int64_t score_stride) {
   const auto kept = [&]<int kVectors>() HWY_ATTR {
     const int64_t last = dim - (kVectors - 1) * kPairLanes;
-    last == kPairLanes ? KeptScores<kRows, kVectors, true>(queries, padded, first, keys, kPairLanes, count,
-                                                           fetch, scores, score_stride)
-                       : KeptScores<kRows, kVectors, false>(queries, padded, first, keys, last, count, fetch,
-                                                            scores, score_stride);
+    last == kPairLanes
+        ? KeptScores<kRows, kVectors, true>(queries, padded, keys, ahead, kPairLanes, count, scores,
+                                            score_stride)
+        : KeptScores<kRows, kVectors, false>(queries, padded, keys, ahead, last, count, scores, score_stride);
   };
   switch ((dim + kPairLanes - 1) / kPairLanes) {
     case 1:
@@ -139,15 +127,16 @@ HWY_INLINE void ScoresInOrder(const float* queries, int64_t padded, const Stored
   const hn::ScalableTag<float> d;
   constexpr int kKeys = kSums / kRows;
   const PairTag pairs;
-  RowsToFetch<S> ahead(first, KeysAhead(first, dim), fetch);
-  for (int64_t j = 0; j < count; j += kKeys) {
+  const S* repeated[kKeys];
+  for (int64_t j = 0; j < count; j += kKeys, keys += kKeys) {
+    const S* const* fetched = keys + ahead;
+    if (j + kKeys > count) fetched = keys = LastRows(keys, count - j, repeated);
     PairSums sums[kSums];
     FOVEA_UNROLL for (int i = 0; i < kSums; ++i) sums[i] = hn::Zero(d);
     FOVEA_UNROLL for (int k = 0; k < kKeys; ++k) {
-      ahead.Next(dim);
-      const S* row = keys.Next();
+      FetchRow(fetched[k], dim);
       for (int64_t i = 0; i < dim; i += kPairLanes) {
-        const Pairs key = LoadPairs(row + i, dim - i);
+        const Pairs key = LoadPairs(keys[k] + i, dim - i);
         FOVEA_UNROLL for (int r = 0; r < kRows; ++r)
             AddDots(sums[r * kKeys + k],
                     hn::LoadU(pairs, reinterpret_cast<const uint16_t*>(queries + r * padded) + i), key);
@@ -163,10 +152,10 @@ HWY_INLINE void ScoresInOrder(const float* queries, int64_t padded, const Stored
 
 template <int kRows, Dots S>
 HWY_INLINE void StoredScores(const float* queries, int64_t padded, const StoredRows<S>& keys, int64_t dim,
-                             int64_t count, bool fetch, float* scores, int64_t score_stride) {
-  const Stretch<S> all{keys.data, 0, count};
-  ScoresInOrder<kRows>(queries, padded, keys, RowsInOrder<S>(&all, 1, keys.stride), dim, count, fetch, scores,
-                       score_stride);
+                             int64_t count, bool, float* scores, int64_t score_stride) {
+  const S* rows[tile_keys];
+  WriteAddresses(keys, count, rows);
+  ScoresAt<kRows>(queries, padded, rows, 0, dim, count, scores, score_stride);
 }
 #undef FOVEA_UNROLL
 

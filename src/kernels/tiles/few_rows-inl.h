@@ -16,55 +16,6 @@ namespace HWY_NAMESPACE {
 
 #define FOVEA_UNROLL _Pragma("GCC unroll 16")
 
-/// The rows of one piece, each where it lies.
-template <class S>
-struct PieceRows {
-  const S* rows[tile_keys];            ///< once NeedRows was called; null: the cache has no such row
-  Stretch<S> stretches[tile_keys];     ///< of the rows that are there
-  StoredRows<S> first = {nullptr, 0};  ///< the first one of them
-  int64_t found = 0, stretch_count = 0;
-
-  HWY_INLINE void Fill(const HeadRows<S>& values, int64_t begin, int64_t end) {
-    first = {nullptr, 0};
-    found = 0;
-    stretch_count = 0;
-    needed_ = false;
-    count_ = end - begin;
-    values.ForStretches(begin, end, [&](int64_t from, int64_t to, const StoredRows<S>& stretch) HWY_ATTR {
-      if (found == 0) first = stretch;
-      found += to - from;
-      stretches[stretch_count++] = {stretch.data, from - begin, to - from};
-    });
-  }
-  /// Needs at least one row that is there.
-  HWY_INLINE RowsInOrder<S> InOrder() const { return {stretches, stretch_count, first.stride}; }
-  /// Writes `rows`. Mostly nobody needs them.
-  HWY_INLINE void NeedRows() {
-    if (needed_) return;
-    needed_ = true;
-    for (int64_t k = 0; found < count_ && k < count_; ++k) rows[k] = nullptr;
-    for (int64_t n = 0; n < stretch_count; ++n) Addresses(stretches[n]);
-  }
-
- private:
-  /// By vectors, since a loop over the rows shows in the profile of a call.
-  HWY_INLINE void Addresses(const Stretch<S>& stretch) {
-    const hn::ScalableTag<uint64_t> d;
-    const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
-    const auto stride = static_cast<uint64_t>(first.stride) * sizeof(S);
-    auto address = hn::Add(hn::Set(d, reinterpret_cast<uint64_t>(stretch.data)),
-                           hn::Mul(hn::Iota(d, 0), hn::Set(d, stride)));
-    for (int64_t k = 0; k < stretch.count; k += lanes) {
-      hn::BlendedStore(address, hn::FirstN(d, static_cast<size_t>(stretch.count - k)), d,
-                       reinterpret_cast<uint64_t*>(rows + stretch.begin + k));
-      address = hn::Add(address, hn::Set(d, stride * static_cast<uint64_t>(lanes)));
-    }
-  }
-
-  int64_t count_ = 0;
-  bool needed_ = false;
-};
-
 /// Rows that are fetched bit by bit beside products, so that no product waits for them.
 template <class S>
 struct RowsInTurn {
@@ -245,58 +196,79 @@ HWY_NOINLINE bool AbsorbFour(float scale, int64_t count, float* scores, int64_t 
   return true;
 }
 
-/// Adds kVectors vectors of the values of `pairs` pairs of keys, from element i on, to those of kRows
-/// gathered rows. The last vector has `last` elements. The sums stay in registers over the whole piece, so
-/// that four rows are stored once for a piece and not once for sixteen values. Fetches `fetched` rows of
-/// those ahead behind every pair.
+/// The weights of `pairs` pairs of keys for kRows rows, and the factors of what was gathered before.
+template <int kRows>
+struct PiecePairs {
+  const RoundedWeights<kRows>* weights;
+  const float* factors;
+  int64_t pairs;
+};
+
+/// Adds kVectors vectors of values, from element i on, to those of kRows gathered rows, piece by piece. The
+/// last vector has `last` elements. The sums stay in registers over all pieces, so that four rows are stored
+/// once and not once for sixteen values. The lines that it reads of the row `ahead` rows behind are fetched.
 template <int kRows, int kVectors, bool kWhole, Dots S>
-HWY_NOINLINE void AddPieceColumns(const uint32_t (*twos)[tile_keys / 2], const PieceRows<S>& values,
-                                  int64_t pairs, int64_t i, int64_t last, RowsToFetch<S>& ahead,
-                                  int64_t fetched, int64_t dim, float* gathered, int64_t padded) {
+HWY_NOINLINE void AddColumns(const PiecePairs<kRows>* pieces, int64_t piece_count, const S* const* rows,
+                             int64_t ahead, int64_t i, int64_t last, float* gathered, int64_t padded) {
   const hn::ScalableTag<float> d;
   const PairTag d16;
+  constexpr int kLines = kVectors * kPairLanes * static_cast<int>(sizeof(S)) / 64;
   PairSums sums[kRows][2 * kVectors];
   FOVEA_UNROLL for (int r = 0; r < kRows; ++r) {
     FOVEA_UNROLL for (int v = 0; v < 2 * kVectors; ++v) sums[r][v] =
         hn::LoadU(d, gathered + r * padded + i + 16 * v);
   }
-  RowsToFetch<S> next = ahead;
-  const int64_t lines = (dim * static_cast<int64_t>(sizeof(S)) + 63) / 64;
-  RowsInOrder<S> rows = values.InOrder();
-  const uint32_t* weights = twos[0];
-  for (const uint32_t* end = weights + pairs; weights < end; ++weights) {
-    if (fetched == 1 && lines == 4)
-      next.template NextLines<4>();
-    else
-      for (int64_t n = 0; n < fetched; ++n) next.Next(dim);
-    const S *even = rows.Next() + i, *odd = rows.Next() + i;
-    Pairs value[2 * kVectors];
-    FOVEA_UNROLL for (int v = 0; v < kVectors; ++v) {
-      const Pairs a = kWhole ? LoadWholePairs(even + v * kPairLanes) : LoadPairs(even + v * kPairLanes, last),
-                  b = kWhole ? LoadWholePairs(odd + v * kPairLanes) : LoadPairs(odd + v * kPairLanes, last);
-      value[2 * v] = hn::InterleaveLower(d16, a, b);
-      value[2 * v + 1] = hn::InterleaveUpper(d16, a, b);
-    }
+  for (const PiecePairs<kRows>* piece = pieces; piece < pieces + piece_count; ++piece) {
     FOVEA_UNROLL for (int r = 0; r < kRows; ++r) {
-      const Pairs weight{_mm512_set1_epi32(static_cast<int>(weights[r * (tile_keys / 2)]))};
-      FOVEA_UNROLL for (int v = 0; v < 2 * kVectors; ++v) AddDots(sums[r][v], weight, value[v]);
+      const auto factor = hn::Set(d, piece->factors[r]);
+      FOVEA_UNROLL for (int v = 0; v < 2 * kVectors; ++v) sums[r][v] = hn::Mul(sums[r][v], factor);
+    }
+    const uint32_t* weights = piece->weights->twos[0];
+    for (const uint32_t* end = weights + piece->pairs; weights < end; ++weights, rows += 2) {
+      FOVEA_UNROLL for (int k = 0; k < 2; ++k) FetchLines<kLines>(rows[ahead + k] + i);
+      const S *even = rows[0] + i, *odd = rows[1] + i;
+      Pairs value[2 * kVectors];
+      FOVEA_UNROLL for (int v = 0; v < kVectors; ++v) {
+        const Pairs a = kWhole ? LoadWholePairs(even + v * kPairLanes)
+                               : LoadPairs(even + v * kPairLanes, last),
+                    b = kWhole ? LoadWholePairs(odd + v * kPairLanes) : LoadPairs(odd + v * kPairLanes, last);
+        value[2 * v] = hn::InterleaveLower(d16, a, b);
+        value[2 * v + 1] = hn::InterleaveUpper(d16, a, b);
+      }
+      FOVEA_UNROLL for (int r = 0; r < kRows; ++r) {
+        const Pairs weight{_mm512_set1_epi32(static_cast<int>(weights[r * (tile_keys / 2)]))};
+        FOVEA_UNROLL for (int v = 0; v < 2 * kVectors; ++v) AddDots(sums[r][v], weight, value[v]);
+      }
     }
   }
-  ahead = next;
   FOVEA_UNROLL for (int r = 0; r < kRows; ++r) {
     FOVEA_UNROLL for (int v = 0; v < 2 * kVectors; ++v)
         hn::StoreU(sums[r][v], d, gathered + r * padded + i + 16 * v);
   }
 }
 
+/// AddColumns for all columns.
+template <int kRows, Dots S>
+HWY_INLINE void AddAllColumns(const PiecePairs<kRows>* pieces, int64_t piece_count, const S* const* rows,
+                              int64_t ahead, int64_t dim, float* gathered, int64_t padded) {
+  // One row has eight sums: a product waits six cycles for the sum before it.
+  constexpr int kVectors = kRows == 4 ? 2 : 4;
+  constexpr int64_t kWidth = kVectors * kPairLanes;
+  int64_t i = 0;
+  for (; i + kWidth <= dim; i += kWidth)
+    AddColumns<kRows, kVectors, true>(pieces, piece_count, rows, ahead, i, kPairLanes, gathered, padded);
+  for (; i < dim; i += kPairLanes)
+    AddColumns<kRows, 1, false>(pieces, piece_count, rows, ahead, i, dim - i, gathered, padded);
+}
+
 /// Adds eights of values, from the one of key `begin` on, to kRows rows, some of which have a weight that
 /// counts as 0, or lack a value.
 template <int kRows, Dots S>
-HWY_NOINLINE void AddEights(const RoundedWeights<kRows>& weights, const PieceRows<S>& values, int64_t begin,
+HWY_NOINLINE void AddEights(const RoundedWeights<kRows>& weights, const S* const* values, int64_t begin,
                             int64_t count, int64_t dim, float* gathered, int64_t padded) {
   const hn::CappedTag<uint16_t, kEight> d;
   for (int64_t j = begin; j < count; j += kEight) {
-    const S* const* rows = values.rows + j;
+    const S* const* rows = values + j;
     bool there = j + kEight <= count;
     for (int k = 0; there && k < kEight; ++k) there = rows[k] != nullptr;
     for (int r = 0; r < kRows; ++r) {
@@ -312,54 +284,31 @@ HWY_NOINLINE void AddEights(const RoundedWeights<kRows>& weights, const PieceRow
   }
 }
 
-/// How many rows of values lie between those that are added and those that are fetched. Each pass over a
-/// piece fetches a part of the next ones, so a piece must have been fetched before its first pass. With 64
-/// keys that come from memory took longer, and 128 gained nothing.
-constexpr int64_t kValuesAhead = 96;
-
-/// gathered[r] += Σ_j weight j · value j for kRows rows and the `count` values of a piece. With `fetch` as
-/// many rows are fetched, evenly over the products.
+/// gathered[r] = factors[r] · gathered[r] + Σ_j weight j · value j for kRows rows and the `count` values of a
+/// piece.
 template <int kRows, Dots S>
-HWY_INLINE void AddPieceRows(const RoundedWeights<kRows>& weights, PieceRows<S>& values, int64_t dim,
-                             int64_t count, bool fetch, float* gathered, int64_t padded) {
-  const int64_t eights = count / kEight * kEight, pairs = eights / 2;
-  RowsToFetch<S> ahead(values.first, kValuesAhead, fetch);
-  if (!weights.every || values.found < count || pairs == 0) {
-    for (int64_t k = 0; k < count; ++k) ahead.Next(dim);
-    values.NeedRows();
-    return AddEights<kRows>(weights, values, 0, count, dim, gathered, padded);
-  }
-  // One row has eight sums: a product waits six cycles for the sum before it.
-  constexpr int kVectors = kRows == 4 ? 2 : 4;
-  const int64_t width = kVectors * kPairLanes, wide = dim / width * width;
-  // The first pass fetches two rows behind every pair if there is no second one, and else both fetch one.
-  const bool one_pass = wide == dim ? dim == width : wide == 0 && dim <= kPairLanes;
-  int64_t pass = 0;
-  const auto fetched = [&]() HWY_ATTR -> int64_t { return !fetch || pass++ > 1 ? 0 : one_pass ? 2 : 1; };
-  int64_t i = 0;
-  for (; i < wide; i += width)
-    AddPieceColumns<kRows, kVectors, true>(weights.twos, values, pairs, i, kPairLanes, ahead, fetched(), dim,
-                                           gathered, padded);
-  for (; i < dim; i += kPairLanes)
-    AddPieceColumns<kRows, 1, false>(weights.twos, values, pairs, i, dim - i, ahead, fetched(), dim, gathered,
-                                     padded);
-  if (eights < count) {
-    values.NeedRows();
-    AddEights<kRows>(weights, values, eights, count, dim, gathered, padded);
-  }
+HWY_INLINE void AddPieceRows(const RoundedWeights<kRows>& weights, const float* factors, const S* const* rows,
+                             bool all_there, int64_t ahead, int64_t dim, int64_t count, float* gathered,
+                             int64_t padded) {
+  const int64_t eights = weights.every && all_there ? count / kEight * kEight : 0;
+  const PiecePairs<kRows> piece{&weights, factors, eights / 2};
+  AddAllColumns<kRows>(&piece, 1, rows, ahead, dim, gathered, padded);
+  if (eights < count) AddEights<kRows>(weights, rows, eights, count, dim, gathered, padded);
 }
 
 template <Dots S>
 HWY_INLINE void AddPieceValues(S, const HeadRows<S>& values, const Piece& piece, int64_t rows,
                                const float* weights, int64_t weight_stride, int64_t dim, float* gathered,
                                int64_t padded) {
-  const int64_t count = piece.end - piece.begin;
+  const int64_t count = piece.end - piece.begin, ahead = PieceRowsAhead(values, dim);
+  const float unchanged[4] = {1, 1, 1, 1};
   PieceRows<S> own;
-  own.Fill(values, piece.begin, piece.end);
+  own.Fill(values, piece.begin, piece.end, ahead);
   ForRowGroups(rows, [&]<int kRows>(int64_t r) HWY_ATTR {
     RoundedWeights<kRows> rounded;
     rounded.Round(weights + r * weight_stride, weight_stride, count);
-    AddPieceRows<kRows>(rounded, own, dim, count, r == 0, gathered + r * padded, padded);
+    AddPieceRows<kRows>(rounded, unchanged, own.rows, own.found == count, ahead, dim, count,
+                        gathered + r * padded, padded);
   });
 }
 
@@ -368,15 +317,28 @@ HWY_INLINE void AddPieceValues(S, const HeadRows<S>& values, const Piece& piece,
 HWY_INLINE bool WholeProducts(const Problem<float>& p, const HeadRows<DotBf16>& keys, const Piece& piece,
                               int64_t first, int64_t rows, const SplitScratch<float>& scratch) {
   const int64_t padded = PaddedPairs<float>(p.score_dim), count = piece.end - piece.begin,
-                stride = scratch.stride;
+                stride = scratch.stride, ahead = PieceRowsAhead(keys, p.score_dim);
   PieceRows<DotBf16> own;
-  own.Fill(keys, piece.begin, piece.end);
+  own.Fill(keys, piece.begin, piece.end, ahead);
   if (own.found < count) return false;
   ForRowGroups(rows, [&]<int kRows>(int64_t r) HWY_ATTR {
-    ScoresInOrder<kRows>(scratch.queries + (first + r) * padded, padded, own.first, own.InOrder(),
-                         p.score_dim, count, r == 0, scratch.scores + (first + r) * stride, stride);
+    ScoresAt<kRows>(scratch.queries + (first + r) * padded, padded, own.rows, ahead, p.score_dim, count,
+                    scratch.scores + (first + r) * stride, stride);
   });
   return true;
+}
+
+/// Turns `count` scores of kRows rows into rounded weights, and writes the factors of what they gathered
+/// before.
+template <int kRows>
+HWY_INLINE void AbsorbRows(float scale, int64_t count, float* scores, int64_t stride, RowState<float>* states,
+                           float* factors, RoundedWeights<kRows>& weights) {
+  if constexpr (kRows == 4) {
+    if (AbsorbFour(scale, count, scores, stride, states, factors, weights)) return;
+  }
+  for (int i = 0; i < kRows; ++i)
+    factors[i] = Absorb<RoundedExponential>(scale, count, scores + i * stride, states[i]);
+  weights.Round(scores, stride, count);
 }
 
 /// One piece for few rows, which all see it whole.
@@ -386,27 +348,64 @@ HWY_NOINLINE void AddPieceToFew(const Problem<float>& p, const HeadRows<DotBf16>
   const int64_t width = SplitWidth(p), count = piece.end - piece.begin, stride = scratch.stride;
   if (!WholeProducts(p, keys, piece, first, rows, scratch))
     ProductsOfPiece(p, keys, piece, first, rows, scratch);
+  const int64_t ahead = PieceRowsAhead(values, p.value_dim);
   PieceRows<DotBf16> own;
-  own.Fill(values, piece.begin, piece.end);
+  own.Fill(values, piece.begin, piece.end, ahead);
   ForRowGroups(rows, [&]<int kRows>(int64_t r) HWY_ATTR {
-    float* scores = scratch.scores + (first + r) * stride;
-    float* gathered = scratch.gathered + (first + r) * width;
-    RowState<float>* states = scratch.states + first + r;
     RoundedWeights<kRows> weights;
     float factors[kRows];
-    bool absorbed = false;
-    if constexpr (kRows == 4)
-      absorbed = AbsorbFour(ScaleOf(p), count, scores, stride, states, factors, weights);
-    if (!absorbed) {
-      for (int i = 0; i < kRows; ++i)
-        factors[i] = Absorb<RoundedExponential>(ScaleOf(p), count, scores + i * stride, states[i]);
-      weights.Round(scores, stride, count);
-    }
-    for (int i = 0; i < kRows; ++i) {
-      if (factors[i] != 1.0f) Scale(factors[i], width, gathered + i * width);
-    }
-    AddPieceRows<kRows>(weights, own, p.value_dim, count, r == 0, gathered, width);
+    AbsorbRows<kRows>(ScaleOf(p), count, scratch.scores + (first + r) * stride, stride,
+                      scratch.states + first + r, factors, weights);
+    AddPieceRows<kRows>(weights, factors, own.rows, own.found == count, ahead, p.value_dim, count,
+                        scratch.gathered + (first + r) * width, width);
   });
+}
+
+/// The tiles whose keys four rows take at a time, where all of them are there: between the loops over keys
+/// and over values, one result waits for the next. Tile by tile, 4,096 keys took 1.1 times as long on a Zen
+/// 5, and with 4 tiles 1.04 times (docs/performance.md).
+constexpr int64_t kTilesTogether = 8;
+HWY_INLINE int64_t MostWholeKeys(DotBf16, int64_t rows) {
+  return rows == 4 ? kTilesTogether * tile_keys : tile_keys;
+}
+
+/// AddPieceToFew for four rows and up to kTilesTogether tiles. Each row has the bits that it has tile by
+/// tile. Returns false, and changes nothing, if a key or a value is missing.
+HWY_NOINLINE bool AddTilesToFour(const Problem<float>& p, const HeadRows<DotBf16>& keys,
+                                 const HeadRows<DotBf16>& values, const Piece& piece, int64_t first,
+                                 const SplitScratch<float>& scratch) {
+  constexpr int64_t kStride = kTilesTogether * tile_keys;
+  const int64_t padded = PaddedPairs<float>(p.score_dim), width = SplitWidth(p),
+                count = piece.end - piece.begin, key_ahead = PieceRowsAhead(keys, p.score_dim),
+                value_ahead = PieceRowsAhead(values, p.value_dim);
+  PieceRows<DotBf16, kStride> own_keys, own_values;
+  own_keys.Fill(keys, piece.begin, piece.end, key_ahead);
+  own_values.Fill(values, piece.begin, piece.end, value_ahead);
+  if (own_keys.found < count || own_values.found < count) return false;
+  alignas(64) float scores[4 * kStride];
+  ScoresAt<4>(scratch.queries + first * padded, padded, own_keys.rows, key_ahead, p.score_dim, count, scores,
+              kStride);
+  RoundedWeights<4> weights[kTilesTogether];
+  float factors[kTilesTogether][4];
+  PiecePairs<4> tiles[kTilesTogether];
+  bool plain = true;
+  int64_t n = 0;
+  for (int64_t begin = 0; begin < count; begin += tile_keys, ++n) {
+    const int64_t keys_there = HWY_MIN(count - begin, tile_keys);
+    AbsorbRows<4>(ScaleOf(p), keys_there, scores + begin, kStride, scratch.states + first, factors[n],
+                  weights[n]);
+    tiles[n] = {&weights[n], factors[n], keys_there / 2};
+    plain = plain && weights[n].every && keys_there % kEight == 0;
+  }
+  float* gathered = scratch.gathered + first * width;
+  if (plain) {
+    AddAllColumns<4>(tiles, n, own_values.rows, value_ahead, p.value_dim, gathered, width);
+    return true;
+  }
+  for (int64_t t = 0; t < n; ++t)
+    AddPieceRows<4>(weights[t], factors[t], own_values.rows + t * tile_keys, true, value_ahead, p.value_dim,
+                    HWY_MIN(count - t * tile_keys, tile_keys), gathered, width);
+  return true;
 }
 
 /// Restores the order of each 32 elements. InterleaveLower left elements 0-3, 8-11, 16-19, 24-27 in the first

@@ -109,14 +109,11 @@ class ManyRows {
     const int64_t count = Count();
     if (p_.score_dim % kPairLanes != 0 || p_.score_dim > kKeptVectors * kPairLanes || count % kLaneRows != 0)
       return false;
-    value_rows_.Fill(values_, piece_.begin, piece_.end);
+    value_rows_.Fill(values_, piece_.begin, piece_.end, 0);
     if (value_rows_.found < count) return false;
     const int64_t next_end = HWY_MIN(rows_end, piece_.end + tile_keys);
-    next_keys_.Fill(keys_, piece_.end, next_end);
-    next_values_.Fill(values_, piece_.end, next_end);
-    value_rows_.NeedRows();
-    next_keys_.NeedRows();
-    next_values_.NeedRows();
+    next_keys_.Fill(keys_, piece_.end, next_end, 0);
+    next_values_.Fill(values_, piece_.end, next_end, 0);
     fetch_keys_ = {&next_keys_, next_end - piece_.end, p_.score_dim};
     fetch_values_ = {&next_values_, next_end - piece_.end, p_.value_dim};
     if (piece_.begin == rows_begin) fetch_own_ = {&value_rows_, count, p_.value_dim};
@@ -189,7 +186,12 @@ HWY_NOINLINE bool AddWholePiece(DotBf16, const Problem<float>& p, const HeadRows
       return true;
     }
   }
-  AddPieceToFew(p, keys, values, piece, first, rows, scratch);
+  if (rows == 4 && AddTilesToFour(p, keys, values, piece, first, scratch)) return true;
+  Piece tile = piece;
+  for (; tile.begin < piece.end; tile.begin = tile.end) {
+    tile.end = HWY_MIN(tile.begin + tile_keys, piece.end);
+    AddPieceToFew(p, keys, values, tile, first, rows, scratch);
+  }
   return true;
 }
 
