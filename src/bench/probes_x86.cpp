@@ -45,19 +45,20 @@ double amx_step() noexcept {
 }
 
 __attribute__((target("avx512f,avx512bw,avx512vl,avx512bf16"))) double dot_bf16_step() noexcept {
-  constexpr int steps = 2000, sums = 12;
+  // A Zen 5 starts two products a cycle and waits six for a sum. With twelve sums it reached 0.91 of this.
+  constexpr int steps = 2000, sums = 16;
   const __m512bh a = (__m512bh)_mm512_set1_epi32(0x3f803f80), b = (__m512bh)_mm512_set1_epi32(0x2f802f80);
   __m512 sum[sums];
-#pragma GCC unroll 12
+#pragma GCC unroll 16
   for (int i = 0; i < sums; ++i)
     sum[i] = _mm512_set1_ps(static_cast<float>(i));  // with equal numbers the
                                                      // compiler would merge the
                                                      // sums
   for (int n = 0; n < steps; ++n) {
-#pragma GCC unroll 12
+#pragma GCC unroll 16
     for (int i = 0; i < sums; ++i) sum[i] = _mm512_dpbf16_ps(sum[i], a, b);
   }
-#pragma GCC unroll 12
+#pragma GCC unroll 16
   for (int i = 1; i < sums; ++i) sum[0] = _mm512_add_ps(sum[0], sum[i]);
   sink = _mm512_reduce_add_ps(sum[0]);
   return 4.0 * 16 * steps * sums;
