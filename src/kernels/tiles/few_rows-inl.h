@@ -376,8 +376,9 @@ HWY_NOINLINE bool AddTilesToFour(const Problem<float>& p, const HeadRows<DotBf16
                                  const SplitScratch<float>& scratch) {
   constexpr int64_t kStride = kTilesTogether * tile_keys;
   const int64_t padded = PaddedPairs<float>(p.score_dim), width = SplitWidth(p),
-                count = piece.end - piece.begin, key_ahead = PieceRowsAhead(keys, p.score_dim),
-                value_ahead = PieceRowsAhead(values, p.value_dim);
+                count = piece.end - piece.begin,
+                key_ahead = HWY_MIN(RowsAhead<DotBf16>(p.score_dim), tile_keys),
+                value_ahead = HWY_MIN(RowsAhead<DotBf16>(p.value_dim), tile_keys);
   PieceRows<DotBf16, kStride> own_keys, own_values;
   own_keys.Fill(keys, piece.begin, piece.end, key_ahead);
   own_values.Fill(values, piece.begin, piece.end, value_ahead);

@@ -39,11 +39,11 @@ HWY_INLINE const S* const* LastRows(const S* const* rows, int64_t count, const S
   return repeated;
 }
 
-/// How many rows lie between those that are multiplied and those that are fetched. In pages it is a piece,
-/// whose turn comes after the values and after the other heads (HeadsInTurn). With 32 keys of 128, pages of
-/// 64 that come from memory reached 0.95 of the speed of a contiguous store, and with 128 they reach 1.00.
-/// Wider rows than 256 are fewer, so that four heads leave half of a second-level cache of 512 KiB to the
-/// values.
+/// How many rows lie between those that are multiplied and those that are fetched, where tiles are taken one
+/// by one. In pages it is a piece, whose turn comes after the values and after the other heads (HeadsInTurn).
+/// With 32 keys of 128, pages of 64 that come from memory reached 0.95 of the speed of a contiguous store,
+/// and with 128 they reach 1.00. Wider rows than 256 are fewer, so that four heads leave half of a
+/// second-level cache of 512 KiB to the values.
 template <class S>
 HWY_INLINE int64_t PieceRowsAhead(const HeadRows<S>& rows, int64_t dim) {
   const int64_t bytes = rows.cached.rows && rows.cached.rows->count > 1 ? 65536 : kAheadBytes;
