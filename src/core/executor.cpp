@@ -7,6 +7,7 @@
 #include <exception>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <system_error>
 #include <thread>
@@ -18,6 +19,7 @@
 #endif
 
 #include "core/cpu.h"
+#include "core/thread_places.h"
 #include "fovea/core/cancellation.h"
 #include "fovea/core/error.h"
 #include "fovea/core/profile.h"
@@ -101,6 +103,7 @@ class Team {
   void start(int threads) {
     started_ = true;
     spins_ = threads <= usable_cores();
+    places_.emplace(threads);
     for (int worker = 1; worker < threads; ++worker) workers_.emplace_back([this, worker] { work(worker); });
   }
   std::size_t started() const { return workers_.size(); }
@@ -113,6 +116,8 @@ class Team {
       } catch (const std::system_error&) {  // fewer threads give the same results
       }
     }
+    places_->arrive(0);
+    caller_.store(system_thread(), std::memory_order_relaxed);
     {
       const std::lock_guard lock(mutex_);
       body_ = &body;
@@ -175,16 +180,19 @@ class Team {
 
   void work(int worker) {
     std::uint64_t seen = 0;
+    MovingRule rule;
     const auto called = [&] {
       return stopping_.load(std::memory_order_relaxed) || generation_.load(std::memory_order_acquire) != seen;
     };
     for (;;) {
       if (!spins_ || !holds_soon(called)) {
+        places_->leave(worker);
         std::unique_lock lock(mutex_);
         wake_.wait(lock, called);
       }
       if (stopping_.load(std::memory_order_relaxed)) return;
       seen = generation_.load(std::memory_order_acquire);
+      if (spins_) take_place(worker, rule);
       if (!enter()) continue;
       drain(worker);
       // A caller that still spins meets no lock here. Both sides are sequentially consistent: either this
@@ -194,6 +202,28 @@ class Team {
         done_.notify_one();
       }
     }
+  }
+
+  // Before the worker enters the loop, so that the caller does not wait for a move.
+  void take_place(int worker, MovingRule& rule) {
+    places_->arrive(worker);
+    const bool shares_core = places_->shares_core(worker);
+    if (!shares_core && !rule.tries()) return;
+    const auto now = std::chrono::steady_clock::now();
+    if (!shares_core) {
+      if (rule.trial_is_over(now) && rule.trial_failed(now, time_with_caller()))
+        (void)places_->move_to(worker, 0);
+    } else if (rule.may_move(now)) {
+      const std::optional<PairTime> time = time_with_caller();
+      if (rule.should_move(now, time) && places_->move_away(worker)) rule.begin_trial(now, *time);
+    }
+  }
+
+  std::optional<PairTime> time_with_caller() const {
+    const int caller = caller_.load(std::memory_order_relaxed);
+    const std::optional<CoreTime> own = core_time(system_thread()), callers = core_time(caller);
+    if (!own || !callers) return std::nullopt;
+    return PairTime{caller, {own->run + callers->run, own->wait + callers->wait}};
   }
 
   // Whether the loop still takes workers. What the caller has left for them stays until they leave.
@@ -224,6 +254,8 @@ class Team {
   const std::uint64_t born_ = forks.load(std::memory_order_relaxed);
   bool started_ = false;
   std::vector<std::thread> workers_;
+  std::optional<ThreadPlaces> places_;  // of the caller, which is thread 0, and the workers
+  std::atomic<int> caller_{0};          // its number in the system
   std::timed_mutex callers_;
   std::mutex mutex_;
   std::condition_variable wake_, done_;
