@@ -34,7 +34,8 @@ struct PairTime {
 /// When a worker that shares its core moves to another one. Programs of the same priority may run there too.
 /// The worker and its caller then wait for their cores by turns. Sharing one core is better: beside two busy
 /// loops on two cores, generation of 16 texts had 0.72 of its speed when every worker moved. So a move is a
-/// trial. If the two wait for cores for more than a quarter of their time, the worker goes back.
+/// trial. If the two wait for cores for more than a quarter of their time, the worker goes back. Each failed
+/// trial doubles the pause before the next one, up to some 6 s, and each other one halves it.
 /// Times are read only where `may_move` or `trial_is_over` says so, since that takes 10 us. Without them, as
 /// where /proc is not mounted, no worker moves.
 class MovingRule {
@@ -59,7 +60,8 @@ class MovingRule {
     PairTime time;
   };
   std::optional<Trial> trial_;
-  Time earliest_{};  // of the next move
+  int doublings_ = 0;  // of the pause behind a failed trial: failed trials less those that did not fail
+  Time earliest_{};    // of the next move
 };
 
 /// The cores of a pool's threads. A thread writes its own and reads those of the others.

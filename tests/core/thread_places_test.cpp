@@ -44,6 +44,28 @@ TEST(MovingRule, AWorkerThatWaitsForItsNewCoreGoesBackAndPauses) {
   EXPECT_TRUE(rule.may_move(start + milliseconds(20 + 16 * 20)));
 }
 
+TEST(MovingRule, PausesDoubleWhileTrialsFail) {
+  MovingRule rule;
+  MovingRule::Time now = start;
+  const auto try_once = [&](std::int64_t wait_ms) {
+    rule.begin_trial(now, after(0, 0));
+    now += milliseconds(20);
+    return rule.trial_failed(now, after(20 - wait_ms, wait_ms));
+  };
+  const auto expect_pause = [&](int pause_ms) {
+    EXPECT_FALSE(rule.may_move(now + milliseconds(pause_ms - 1))) << pause_ms;
+    EXPECT_TRUE(rule.may_move(now + milliseconds(pause_ms))) << pause_ms;
+  };
+  for (const int pauses : {16, 32, 64, 128, 256, 512, 512}) {
+    EXPECT_TRUE(try_once(10));
+    expect_pause(20 * pauses);
+  }
+  EXPECT_FALSE(try_once(0));  // halves the next pause
+  expect_pause(1);
+  EXPECT_TRUE(try_once(10));
+  expect_pause(20 * 256);
+}
+
 TEST(MovingRule, ATrialEndsWhereTheWorkerSharesACoreAgain) {
   MovingRule rule;
   rule.begin_trial(start, after(0, 0));
