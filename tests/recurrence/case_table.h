@@ -41,9 +41,10 @@ inline RecurrenceFactor decay_levels() {
                              c.strongest_gate = strongest;
                            }};
   };
-  return {level("no-decay", NoDecay{}, 0),      level("constant", ConstantDecay{}, -0.5),
-          level("scalar", ScalarDecay{}, -0.3), level("scalar-60", ScalarDecay{}, -60),
-          level("channels", KeyDecay{}, -0.3),  level("channels-60", KeyDecay{}, -60)};
+  return {level("no-decay", NoDecay{}, 0),        level("constant", ConstantDecay{}, -0.5),
+          level("scalar", ScalarDecay{}, -0.3),   level("scalar-60", ScalarDecay{}, -60),
+          level("channels", KeyDecay{}, -0.3),    level("channels-60", KeyDecay{}, -60),
+          level("channels-1.7", KeyDecay{}, -1.7)};  // chunks on both sides of MildDecays
 }
 
 inline RecurrenceFactor read_levels() {

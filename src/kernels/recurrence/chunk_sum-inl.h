@@ -34,14 +34,14 @@ class FetchedRows {
       return RecurrenceRow(from, sequence.entry, h, sequence.row(at.begin + i)) + first * size;
     };
     if (!sequence.rows) {
-      if (at.count > 0) pieces_[end_++] = {row(0), from.row_stride * size, at.count, count * size};
+      if (at.count > 0) AddPiece({row(0), from.row_stride * size, at.count, count * size});
       return;
     }
     for (int64_t i = 0; i < at.count; ++i) pieces_[end_++] = {row(i), 0, 1, count * size};
   }
   HWY_INLINE void Add(const T* rows, int64_t count, int64_t dim) {
     const int64_t bytes = dim * static_cast<int64_t>(sizeof(T));
-    if (count > 0) pieces_[end_++] = {reinterpret_cast<const std::byte*>(rows), bytes, count, bytes};
+    if (count > 0) AddPiece({reinterpret_cast<const std::byte*>(rows), bytes, count, bytes});
   }
   HWY_INLINE void Some() {
     for (int64_t lines = 0; lines < kLinesAtOnce && next_ < end_;) {
@@ -65,6 +65,13 @@ class FetchedRows {
     const std::byte* row;
     int64_t stride, rows, bytes;
   };
+  /// Rows side by side are fetched as longer ones, which takes fewer steps.
+  HWY_INLINE void AddPiece(Piece piece) {
+    constexpr int64_t kBytes = kLine * kLinesAtOnce;
+    if (piece.stride == piece.bytes && piece.rows * piece.bytes % kBytes == 0)
+      piece = {piece.row, kBytes, piece.rows * piece.bytes / kBytes, kBytes};
+    pieces_[end_++] = piece;
+  }
   Piece* pieces_;
   int64_t next_ = 0, end_ = 0;
 };
@@ -78,8 +85,8 @@ struct ChunkTerm {
   int64_t ldb, k;
 };
 
-/// to = diag(factors) A B + diag(from_factors) from + the products of `more`. Null factors are 1, and a null
-/// `from` is 0.
+/// to = diag(end_factors) (diag(factors) A B + diag(from_factors) from + the products of `more`). Null
+/// factors are 1, and a null `from` is 0.
 template <class T, class X = T>
 struct ChunkSum {
   T* to;
@@ -92,6 +99,7 @@ struct ChunkSum {
   int64_t from_stride = 0;
   const T* from_factors = nullptr;
   int64_t from_factors_step = 1;  // 0: one factor for all rows
+  const T* end_factors = nullptr;
   ChunkTerm<X> more[2] = {};
   int64_t more_count = 0;
   bool triangular = false;  // row m of A of `more` is 0 behind column m
@@ -118,16 +126,47 @@ HWY_INLINE void AddTerm(const ChunkTerm<X>& p, int64_t m, int64_t n, int64_t dep
   }
 }
 
+/// put(factor, elements, sum) for each vector of `from`.
+template <int kRows, int kVectors, class T, class X, class V, class Put>
+HWY_INLINE void ForFrom(const ChunkSum<T, X>& p, int64_t m, int64_t n, V (&sum)[kRows][kVectors], Put put) {
+  const hn::ScalableTag<T> d;
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+  const T* from = p.from + m * p.from_stride + n;
+  FOVEA_UNROLL for (int r = 0; r < kRows; ++r) {
+    const V factor = hn::Set(d, p.from_factors ? p.from_factors[(m + r) * p.from_factors_step] : T(1));
+    FOVEA_UNROLL for (int v = 0; v < kVectors; ++v)
+        put(factor, hn::LoadU(d, from + r * p.from_stride + v * lanes), sum[r][v]);
+  }
+}
+/// Row r times factors[r].
+template <int kRows, int kVectors, class T, class V>
+HWY_INLINE void ScaleSums(const T* factors, V (&sum)[kRows][kVectors]) {
+  const hn::ScalableTag<T> d;
+  FOVEA_UNROLL for (int r = 0; r < kRows; ++r) {
+    const V factor = hn::Set(d, factors[r]);
+    FOVEA_UNROLL for (int v = 0; v < kVectors; ++v) sum[r][v] = hn::Mul(factor, sum[r][v]);
+  }
+}
+
 template <int kRows, int kVectors, class T, class X>
 HWY_INLINE void SumBlock(const ChunkSum<T, X>& p, int64_t m, int64_t n) {
   const hn::ScalableTag<T> d;
   using V = hn::Vec<decltype(d)>;
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
   V sum[kRows][kVectors];
-  FOVEA_UNROLL for (int r = 0; r < kRows; ++r) {
-    FOVEA_UNROLL for (int v = 0; v < kVectors; ++v) sum[r][v] = hn::Zero(d);
+  const bool of_engine = kNumbers<X> == 2 && p.product;
+  // Sums begin with `from` where they can, and not with 0, which saves a multiply-add each.
+  const bool begins = p.from && !p.factors && !of_engine;
+  if (begins && p.from_factors) {
+    ForFrom(p, m, n, sum, [](V factor, V x, V& to) HWY_ATTR { to = hn::Mul(factor, x); });
+  } else if (begins) {
+    ForFrom(p, m, n, sum, [](V, V x, V& to) HWY_ATTR { to = x; });
+  } else {
+    FOVEA_UNROLL for (int r = 0; r < kRows; ++r) {
+      FOVEA_UNROLL for (int v = 0; v < kVectors; ++v) sum[r][v] = hn::Zero(d);
+    }
   }
-  if (kNumbers<X> == 2 && p.product) {
+  if (of_engine) {
     FOVEA_UNROLL for (int r = 0; r < kRows; ++r) {
       FOVEA_UNROLL for (int v = 0; v < kVectors; ++v) sum[r][v] =
           hn::LoadU(d, p.product + (m + r) * p.product_stride + n + v * lanes);
@@ -135,25 +174,15 @@ HWY_INLINE void SumBlock(const ChunkSum<T, X>& p, int64_t m, int64_t n) {
   } else {
     AddTerm<kRows, kVectors, T>(p.first, m, n, p.first.k, sum);
   }
-  if (p.factors) {
-    FOVEA_UNROLL for (int r = 0; r < kRows; ++r) {
-      const V factor = hn::Set(d, p.factors[m + r]);
-      FOVEA_UNROLL for (int v = 0; v < kVectors; ++v) sum[r][v] = hn::Mul(factor, sum[r][v]);
-    }
-  }
-  if (p.from) {
-    const T* from = p.from + m * p.from_stride + n;
-    FOVEA_UNROLL for (int r = 0; r < kRows; ++r) {
-      const V factor = hn::Set(d, p.from_factors ? p.from_factors[(m + r) * p.from_factors_step] : T(1));
-      FOVEA_UNROLL for (int v = 0; v < kVectors; ++v) sum[r][v] =
-          hn::MulAdd(factor, hn::LoadU(d, from + r * p.from_stride + v * lanes), sum[r][v]);
-    }
-  }
+  if (p.factors) ScaleSums(p.factors + m, sum);
+  if (p.from && !begins)
+    ForFrom(p, m, n, sum, [](V factor, V x, V& to) HWY_ATTR { to = hn::MulAdd(factor, x, to); });
   for (int64_t i = 0; i < p.more_count; ++i) {
     const int64_t k = p.more[i].k;
     AddTerm<kRows, kVectors, T>(p.more[i], m, n, p.triangular ? HWY_MIN(k, ElementsOf<X>(m + kRows)) : k,
                                 sum);
   }
+  if (p.end_factors) ScaleSums(p.end_factors + m, sum);
   if (p.saved) {
     T* saved = p.saved + m * p.to_stride + n;
     FOVEA_UNROLL for (int r = 0; r < kRows; ++r) {

@@ -62,6 +62,7 @@ template <class T>
 struct ForwardRows {
   RowsAt<T> k, b, e, values;
   const T *e_factors, *q_factors;
+  bool from_start;  // k and b are those divided by the decays from the chunk's start, not decayed to its end
 };
 
 /// Whether rows lie so far apart that those of a chunk share few sets of the first-level cache, whose lines
@@ -112,8 +113,12 @@ HWY_INLINE RowsAt<T> ValueRowsOf(const RecurrenceProblem<T>& p, const ChunkAt& a
 template <class T>
 HWY_NOINLINE void ForwardFactors(const RecurrenceProblem<T>& p, const ChunkAt& at, bool queries,
                                  const Chunk<T>& c, const ForwardBuffers<T>& f) {
-  GatherDecays(p, at, c);
-  EdgeDecays(c);
+  // Without decays these tables are the same for all chunks.
+  const bool tables = p.decay != DecayKind::none || at.begin == 0;
+  if (tables) {
+    GatherDecays(p, at, c);
+    EdgeDecays(c);
+  }
   const T scale = static_cast<T>(p.scale);
   const auto start = [&](Reach reach, int64_t i) {
     return reach != Reach::before ? c.to_token[i] : i > 0 ? c.to_token[i - 1] : T(1);
@@ -122,8 +127,7 @@ HWY_NOINLINE void ForwardFactors(const RecurrenceProblem<T>& p, const ChunkAt& a
     f.q_factors[i] = scale * start(QueryReach(p), i);
     if (c.e) f.e_factors[i] = (c.b ? T(1) : f.minus_beta[i]) * start(EraseReach(p), i);
   }
-  // Without decays these tables are the same for all chunks.
-  if (p.decay == DecayKind::none && at.begin > 0) return;
+  if (!tables) return;
   Fill(scale, kChunk, f.scales);
   if (queries) PairDecays(c.decay, QueryReach(p), c.q_gamma);
   if (c.e) PairDecays(c.decay, EraseReach(p), c.e_gamma);
@@ -164,34 +168,47 @@ HWY_INLINE ForwardRows<T> SharedDecayRows(const RecurrenceProblem<T>& p, const C
   return rows;
 }
 
-/// Likewise, where channels have decays of their own. Mild ones read rows where the caller has them.
+/// Likewise, where channels have decays of their own. Mild ones read rows where the caller has them, if these
+/// are of whole vectors.
 template <class T>
 HWY_INLINE ForwardRows<T> ChannelDecayRows(const RecurrenceProblem<T>& p, const ChunkAt& at, bool queries,
                                            const Chunk<T>& c, const ForwardBuffers<T>& f) {
-  TokenDecays(p, at, c);
-  const bool reads = queries && p.read != ReadKind::after_write;
-  if (p.key_dim == c.dim && MildDecays(c, at.count)) {
-    const T scale = static_cast<T>(p.scale);
-    MildRows<T> rows{};
+  const bool reads = queries && p.read != ReadKind::after_write, in_place = p.key_dim == c.dim;
+  StartedRows<T> started = GatheredRows(p, queries, c);
+  const auto query_rows = [&](int64_t r) {
+    return in_place ? KeyRowsOf(p, p.query, QueryHeadOf(p, at.h, r), at, c, c.q + r * kChunk * c.dim)
+                    : RowsAt<T>{c.q + r * kChunk * c.dim, c.dim};
+  };
+  if (in_place) {
+    auto& [readers, writers] = started;
+    ForwardRows<T> rows{};
     ReadKeyRows(p, at, c, rows);
-    rows.q_factor = scale;
-    if (c.e && !c.b) rows.e_factors = f.minus_beta;
-    const auto query_rows = [&](int64_t r) {
-      return KeyRowsOf(p, p.query, QueryHeadOf(p, at.h, r), at, c, c.q + r * kChunk * c.dim);
-    };
-    MildPairs(p, at, queries, c, rows, query_rows);
-    for (int64_t r = 0; reads && r < c.readers; ++r)
-      OwnShares(p, at, query_rows(r), rows.k, scale, c.own + r * kChunk);
-    if (queries) ClearRowsBehind(c, at.count);
+    if (queries) readers[0].from = query_rows(0);
+    readers[0].factor = static_cast<T>(p.scale);
+    readers[1].from = rows.e;
+    if (c.e && !c.b) readers[1].factors = f.minus_beta;
+    writers[0].from = rows.k;
+    writers[1].from = rows.b;
   } else {
     GatherChunk(p, at, queries, c);
-    ChannelPairs(p, at, queries, c);
+  }
+  TokenDecays(p, at, c, started);
+  ForwardRows<T> rows{};
+  rows.from_start = MildDecays(c, at.count);
+  if (rows.from_start) {
+    MildPairs(at, queries, c, started, query_rows);
+    for (int64_t r = 0; reads && r < c.readers; ++r)
+      OwnShares(p, at, query_rows(r), started.writers[0].from, started.readers[0].factor, c.own + r * kChunk);
+  } else {
+    if (in_place) GatherChunk(p, at, queries, c);
+    GatherDecays(p, at, c);
+    WalkedPairs(p, at, queries, c);
     for (int64_t r = 0; reads && r < c.readers; ++r)
       OwnShares<T>(p, at, {c.q + r * kChunk * c.dim, c.dim}, {c.k, c.dim}, T(1), c.own + r * kChunk);
   }
-  ForwardRows<T> rows{};
-  rows.k = {c.k_end, c.dim};
-  rows.b = {c.b_end, c.dim};
+  if (queries) ClearRowsBehind(c, at.count);
+  rows.k = {rows.from_start ? c.k_start : c.k_end, c.dim};
+  rows.b = {rows.from_start ? c.b_start : c.b_end, c.dim};
   rows.e = {c.e_start, c.dim};
   return rows;
 }

@@ -7,7 +7,7 @@
 #define FOVEA_RECURRENCE_PAIRS_INL_H_
 #endif
 
-#include "kernels/recurrence/pair_products-inl.h"
+#include "kernels/recurrence/mild_decays-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace fovea::kernels {
@@ -156,64 +156,6 @@ HWY_INLINE int64_t WalkStart(int64_t token) {
   return token / kWalkBlock * kWalkBlock;
 }
 
-/// The decays from the chunk's start to each token, by channel.
-template <class T>
-HWY_NOINLINE void TokenDecays(const RecurrenceProblem<T>& p, const ChunkAt& at, const Chunk<T>& c) {
-  const hn::ScalableTag<T> d;
-  const TokenSequence& sequence = p.sequences[at.n];
-  const T* rows[kChunk];
-  for (int64_t i = 0; i < at.count; ++i) {
-    rows[i] = RecurrenceRow(p.log_decay, sequence.entry, at.h, sequence.row(at.begin + i));
-    if (c.dim == p.key_dim) continue;
-    T* row = c.to_token + i * c.dim;
-    Copy(rows[i], p.key_dim, row);
-    Fill(T{0}, c.dim - p.key_dim, row + p.key_dim);
-    rows[i] = row;
-  }
-  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
-  const auto columns = [&]<int kVectors>(int64_t j) HWY_ATTR {
-    hn::Vec<decltype(d)> product[kVectors];
-    _Pragma("GCC unroll 2") for (int v = 0; v < kVectors; ++v) product[v] = hn::Set(d, T(1));
-    for (int64_t i = 0; i < at.count; ++i) {
-      T* to = c.to_token + i * c.dim + j;
-      _Pragma("GCC unroll 2") for (int v = 0; v < kVectors; ++v) {
-        product[v] = Flush(d, hn::Mul(product[v], Exp(d, hn::LoadU(d, rows[i] + j + v * lanes))));
-        hn::StoreU(product[v], d, to + v * lanes);
-      }
-    }
-  };
-  // Two vectors of eight are a line, which is read once even if all rows lie in the same set of a cache.
-  int64_t j = 0;
-  for (; j + 2 * lanes <= c.dim; j += 2 * lanes) columns.template operator()<2>(j);
-  if (j < c.dim) columns.template operator()<1>(j);
-}
-
-/// Whether no channel decays by more than 2^-20 in the chunk. Then products of pairs are products of
-/// matrices: reader rows are decayed from the chunk's start, and writer rows divided by the decays from there
-/// to their token. Each term of a sum keeps its relative error, since no factor leaves its range.
-/// Sixteen gates of -0.87 in one channel are too strong, and so is a NaN. Such chunks walk.
-template <class T>
-HWY_INLINE bool MildDecays(const Chunk<T>& c, int64_t count) {
-  const hn::ScalableTag<T> d;
-  const T* last = c.to_token + (count - 1) * c.dim;
-  for (int64_t i = 0; i < c.dim; i += static_cast<int64_t>(hn::Lanes(d))) {
-    if (!hn::AllTrue(d, hn::Ge(hn::LoadU(d, last + i), hn::Set(d, T(0x1p-20))))) return false;
-  }
-  return true;
-}
-
-/// 1 / x with an error of an ulp. A division of a vector of AVX-512 takes 10 cycles, and this 4.
-template <class D, class V = hn::Vec<D>>
-HWY_INLINE V Reciprocal(D d, V x) {
-#if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3
-  if constexpr (sizeof(V) == 64 && sizeof(hn::TFromD<D>) == 4) {
-    const V near{_mm512_rcp14_ps(x.raw)};
-    return hn::MulAdd(hn::NegMulAdd(x, near, hn::Set(d, 1.0f)), near, near);
-  }
-#endif
-  return hn::Div(hn::Set(d, hn::TFromD<D>(1)), x);
-}
-
 /// 1 within reach, else 0.
 template <class T>
 HWY_INLINE void ReachTable(Reach reach, T* to) {
@@ -243,68 +185,6 @@ HWY_INLINE void StartRow(const Chunk<T>& c, const T* x, int64_t i, Reach reach, 
     Copy(x, c.dim, to);
   else
     MultiplyFlushed(x, c.to_token + from * c.dim, c.dim, to);
-}
-
-/// The rows that MildPairs reads, of whole vectors, and factors of erasing and of reading rows.
-template <class T>
-struct MildRows {
-  RowsAt<T> k, b, e;
-  const T* e_factors;  // null: 1
-  T q_factor;
-};
-
-/// to = f · x times the decays to token i of the chunk by `reach`.
-template <class T>
-HWY_INLINE void MildStartRow(const Chunk<T>& c, const T* x, T f, int64_t i, Reach reach, T* to) {
-  const hn::ScalableTag<T> d;
-  const int64_t from = reach == Reach::before ? i - 1 : i;
-  if (from < 0) return ScaleInto(f, x, c.dim, to);
-  const T* decay = c.to_token + from * c.dim;
-  const auto factor = hn::Set(d, f);
-  for (int64_t j = 0; j < c.dim; j += static_cast<int64_t>(hn::Lanes(d))) {
-    const auto product = hn::Mul(hn::Mul(hn::LoadU(d, x + j), factor), hn::LoadU(d, decay + j));
-    hn::StoreU(Flush(d, product), d, to + j);
-  }
-}
-
-/// Mild decays by channel. query_rows(reader) gives the rows of a query head.
-template <class T, class QueryRows>
-HWY_NOINLINE void MildPairs(const RecurrenceProblem<T>& p, const ChunkAt& at, bool queries, const Chunk<T>& c,
-                            const MildRows<T>& rows, QueryRows query_rows) {
-  const hn::ScalableTag<T> d;
-  const int64_t dim = c.dim, lanes = static_cast<int64_t>(hn::Lanes(d)), count = at.count;
-  const auto writer_rows = [&](const RowsAt<T>& y, T* start, T* end) HWY_ATTR {
-    const T* whole = c.to_token + (count - 1) * dim;
-    for (int64_t i = 0; i < count; ++i) {
-      for (int64_t j = 0; j < dim; j += lanes) {
-        const auto row = hn::Mul(hn::LoadU(d, y.data + i * y.stride + j),
-                                 Reciprocal(d, hn::LoadU(d, c.to_token + i * dim + j)));
-        hn::StoreU(row, d, start + i * dim + j);
-        hn::StoreU(Flush(d, hn::Mul(row, hn::LoadU(d, whole + j))), d, end + i * dim + j);
-      }
-    }
-    Fill(T{0}, (kChunk - count) * dim, start + count * dim);
-    return TransposeWriters<T>({start, dim}, kChunk, dim, c.transposed);
-  };
-  const auto pairs = [&](const PairWriters<T>& writers, T* by_q, T* by_e) {
-    for (int64_t r = 0; queries && r < c.readers; ++r) {
-      PairProducts<T>({c.q_start + r * kChunk * dim, dim}, count, dim, writers, c.q_gamma, nullptr,
-                      by_q + r * kChunk * kChunk);
-    }
-    if (c.e) PairProducts<T>({c.e_start, dim}, count, dim, writers, c.e_gamma, nullptr, by_e);
-  };
-  for (int64_t r = 0; queries && r < c.readers; ++r) {
-    const RowsAt<T> q = query_rows(r);
-    for (int64_t i = 0; i < count; ++i)
-      MildStartRow(c, q.data + i * q.stride, rows.q_factor, i, QueryReach(p),
-                   c.q_start + (r * kChunk + i) * dim);
-  }
-  for (int64_t i = 0; c.e && i < count; ++i) {
-    MildStartRow(c, rows.e.data + i * rows.e.stride, rows.e_factors ? rows.e_factors[i] : T(1), i,
-                 EraseReach(p), c.e_start + i * dim);
-  }
-  pairs(writer_rows(rows.k, c.k_start, c.k_end), c.qk, c.ek);
-  if (c.b) pairs(writer_rows(rows.b, c.b_start, c.b_end), c.qb, c.eb);
 }
 
 /// Decays by channel of any strength.
@@ -348,15 +228,15 @@ HWY_INLINE void ClearRowsBehind(const Chunk<T>& c, int64_t count) {
   }
 }
 
-/// Decays by channel, from the rows of GatherChunk and after TokenDecays.
+/// Decays by channel, from the rows of GatherChunk.
 template <class T>
 HWY_INLINE void ChannelPairs(const RecurrenceProblem<T>& p, const ChunkAt& at, bool queries,
                              const Chunk<T>& c) {
+  const StartedRows<T> rows = GatheredRows(p, queries, c);
+  TokenDecays(p, at, c, rows);
   if (MildDecays(c, at.count)) {
-    MildPairs(p, at, queries, c, MildRows<T>{{c.k, c.dim}, {c.b, c.dim}, {c.e, c.dim}, nullptr, T(1)},
-              [&](int64_t r) {
-                return RowsAt<T>{c.q + r * kChunk * c.dim, c.dim};
-              });
+    MildPairs(at, queries, c, rows, [&](int64_t r) { return RowsAt<T>{c.q + r * kChunk * c.dim, c.dim}; });
+    MildEnds(at, c);
   } else {
     GatherDecays(p, at, c);
     WalkedPairs(p, at, queries, c);
@@ -390,7 +270,6 @@ HWY_INLINE void PrepareChunk(const RecurrenceProblem<T>& p, const ChunkAt& at, b
                              const Chunk<T>& c) {
   GatherChunk(p, at, queries, c);
   if (p.decay == DecayKind::key) {
-    TokenDecays(p, at, c);
     ChannelPairs(p, at, queries, c);
   } else {
     GatherDecays(p, at, c);
