@@ -3,15 +3,16 @@ request and an answer each.
 
 {"do": "list", "without": []}
     {"rivals": [{"name", "library", "version"} or {"name", "absent": reason}, ...]}
-{"do": "prepare", "model", "vocabulary", "source_lengths", "target_lengths", "threads": [...], "precisions": [...]}
+{"do": "prepare", "model", "vocabulary", "weights": FILE, "source": [...], "target": [...], "source_lengths", "target_lengths",
+ "threads": [...], "precisions": [...]}
     {"preparing": NAME} before each
-    {"prepared": [{"name"} or {"name", "refused": reason}, ...]}
+    {"prepared": [{"name", "loss", "gradient_norm"} or {"name", "refused": reason}, ...]}: of the batch, in f32, without dropout
 {"do": "run", "name", "count", "threads", "precision"}
     {"seconds": [...]}, one an update
 {"do": "drop"}
     {}
 
-The models are those of train_torch.py: the same layers, sizes and lengths of sentences, and random values.
+The models are those of train_torch.py: the same layers, weights and batch. Only what dropout draws differs.
 """
 
 from __future__ import annotations
@@ -48,28 +49,34 @@ class Server:
                 continue
             self.tell({"preparing": name})
             try:
-                self._prepare(name, request)
-                prepared.append({"name": name})
+                loss, gradient_norm = self._prepare(name, request)
+                prepared.append({"name": name, "loss": loss, "gradient_norm": gradient_norm})
             except Exception as error:  # a rival's own error is its reason
                 prepared.append({"name": name, "refused": reason(error)})
         return {"prepared": prepared}
 
-    def _prepare(self, name: str, request: dict[str, Any]) -> None:
+    def _prepare(self, name: str, request: dict[str, Any]) -> tuple[float, float]:
         import torch
         import train_torch
 
         if request["model"] not in train_torch.MODELS:
             raise ValueError(f"no model like {request['model']} here")
+        from safetensors.torch import load_file
+
         lengths = [torch.tensor(request[side + "_lengths"]) for side in ("source", "target")]
+        ids = [torch.tensor(request[side]).reshape(len(of), -1) for side, of in zip(("source", "target"), lengths)]
+        batch, tensors = train_torch.Batch(*ids, *lengths), load_file(request["weights"])
         torch.set_num_threads(max(request["threads"]))
         for precision in request["precisions"]:
             torch._dynamo.reset()
             model = train_torch.MODELS[request["model"]](request["vocabulary"])
-            batch = train_torch.Batch(*lengths, request["vocabulary"])
+            train_torch.load(model, tensors)
+            first = train_torch.first_update(model, batch)
             update = train_torch.updates(model, batch, compiled=name == COMPILED, bf16=precision == "bf16")
             for _ in range(2):
                 update()
             self.updates[name, precision] = update
+        return first
 
     def run(self, request: dict[str, Any]) -> dict[str, Any]:
         import torch

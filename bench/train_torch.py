@@ -27,13 +27,18 @@ def lengths(count: int, seed: int) -> torch.Tensor:
 
 
 class Batch:
-    def __init__(self, source_lengths: torch.Tensor, target_lengths: torch.Tensor, vocabulary: int = VOCABULARY) -> None:
-        self.source_lengths, self.target_lengths = source_lengths, target_lengths
-        self.source = torch.randint(4, vocabulary, (len(source_lengths), int(self.source_lengths.max())))
-        self.target = torch.randint(4, vocabulary, (len(source_lengths), int(self.target_lengths.max())))
+    """Ids are [sentences, longest]; those behind a sentence's length do not count."""
+
+    def __init__(self, source: torch.Tensor, target: torch.Tensor, source_lengths: torch.Tensor, target_lengths: torch.Tensor) -> None:
+        self.source, self.target, self.source_lengths, self.target_lengths = source, target, source_lengths, target_lengths
         self.source_padding = torch.arange(self.source.shape[1])[None] >= self.source_lengths[:, None]
         target_padding = torch.arange(self.target.shape[1])[None] >= self.target_lengths[:, None]
         self.wanted = self.target.masked_fill(target_padding, -1)
+
+
+def random_batch(count: int) -> Batch:
+    of = [lengths(count, seed) for seed in (1, 2)]
+    return Batch(*[torch.randint(4, VOCABULARY, (count, int(one.max()))) for one in of], *of)
 
 
 class Translator(nn.Module):
@@ -49,6 +54,22 @@ class Translator(nn.Module):
         self.bias = nn.Parameter(torch.zeros(vocabulary))
         positions, rates = torch.arange(64.0)[:, None], torch.exp(torch.arange(0, dim, 2) * -(math.log(1e4) / dim))
         self.register_buffer("positions", torch.cat([torch.sin(positions * rates), torch.cos(positions * rates)], 1))
+
+    def names(self) -> "dict[str, list[str]]":
+        parts = {"norm1": ["self_attn_layer_norm"], "norm2": ["final_layer_norm"], "linear1": ["fc1"], "linear2": ["fc2"]}
+        in_decoder = {"norm2": ["encoder_attn_layer_norm"], "norm3": ["final_layer_norm"]}
+        names = {"embedding.weight": ["model.shared.weight"], "bias": ["final_logits_bias"]}
+        for side in ("encoder", "decoder"):
+            of_side = parts | in_decoder if side == "decoder" else parts
+            for own, theirs in [("self_attn", "self_attn")] + [("multihead_attn", "encoder_attn")] * (side == "decoder"):
+                of_side[own + ".in_proj_"] = [f"{theirs}.{one}_proj" for one in "qkv"]
+                of_side[own + ".out_proj"] = [f"{theirs}.out_proj"]
+            for n in range(len(getattr(self.layers, side).layers)):
+                for own, theirs in of_side.items():
+                    for kind in ("weight", "bias"):
+                        name = own + kind if own.endswith("_") else f"{own}.{kind}"
+                        names[f"layers.{side}.layers.{n}.{name}"] = [f"model.{side}.layers.{n}.{one}.{kind}" for one in theirs]
+        return names
 
     def rows(self, ids: torch.Tensor) -> torch.Tensor:
         return self.dropout(self.embedding(ids) * math.sqrt(self.dim) + self.positions[: ids.shape[1]])
@@ -82,6 +103,17 @@ class Recurrent(nn.Module):
         self.score = nn.Linear(hidden, 1, bias=False)
         self.end = nn.Linear(hidden + 2 * hidden + width, width)
         self.bias = nn.Parameter(torch.zeros(vocabulary))
+
+    def names(self) -> "dict[str, list[str]]":
+        names = {"embedding.weight": ["shared.weight"], "bias": ["output.bias"], "score.weight": ["attention.vector"]}
+        for kind in ("weight", "bias"):
+            for own, theirs in (("encoder.{}_l0", "encoder.forward"), ("encoder.{}_l0_reverse", "encoder.backward")):
+                for side in ("ih", "hh"):
+                    names[own.format(f"{kind}_{side}")] = [f"{theirs}.{kind}_{side}"]
+            names |= {f"of_word.{kind}": [f"decoder.{kind}_ih"], f"of_state.{kind}": [f"decoder.{kind}_hh"]}
+            for own, theirs in (("start", "bridge"), ("query", "attention.query"), ("end", "readout")):
+                names[f"{own}.{kind}"] = [f"{theirs}.{kind}"]
+        return names | {"of_context.weight": ["decoder.context.weight"], "key.weight": ["attention.key.weight"]}
 
     def step(self, gates: torch.Tensor, state: torch.Tensor) -> torch.Tensor:
         reset_in, update_in, new_in = gates.chunk(3, 1)
@@ -117,6 +149,30 @@ MODELS: "dict[str, Callable[[int], nn.Module]]" = {
 }
 
 
+def load(model: nn.Module, tensors: "dict[str, torch.Tensor]") -> None:
+    """Gives the model the weights of one of Fovea's. The model's names() says of which tensors, joined, each parameter is made.
+    A tensor that nobody takes is an error, as is one that is missing."""
+    taken = model.names()
+    left = set(tensors) - {name for names in taken.values() for name in names}
+    if left:
+        raise ValueError(f"no place for Fovea's {min(left)}")
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            parameter.copy_(torch.cat([tensors[one] for one in taken[name]]).reshape(parameter.shape))
+
+
+def first_update(model: nn.Module, batch: Batch) -> "tuple[float, float]":
+    """The loss without dropout, in nats a word, and the norm of its gradient by all parameters."""
+    model.eval()
+    model.zero_grad()
+    value = model(batch)
+    value.backward()
+    norm = torch.stack([parameter.grad.double().square().sum() for parameter in model.parameters()]).sum().sqrt()
+    model.zero_grad()
+    model.train()
+    return value.item(), norm.item()
+
+
 def updates(model: nn.Module, batch: Batch, compiled: bool = False, bf16: bool = False) -> "Callable[[], None]":
     """One update of the model at each call."""
     adam = torch.optim.Adam(model.parameters(), 1e-4, (0.9, 0.98))
@@ -135,7 +191,7 @@ def updates(model: nn.Module, batch: Batch, compiled: bool = False, bf16: bool =
 
 def milliseconds(name: str, arguments: argparse.Namespace) -> "dict[int, float]":
     count = max(arguments.mini_batch_words // 14, 1)
-    update = updates(MODELS[name](VOCABULARY), Batch(lengths(count, 1), lengths(count, 2)))
+    update = updates(MODELS[name](VOCABULARY), random_batch(count))
     update()
     times: "dict[int, list[float]]" = {threads: [] for threads in arguments.threads}
     for _ in range(arguments.rounds):

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -25,8 +26,10 @@ using RivalTurns = std::map<std::string, std::vector<double>>;
 /// The rivals of one model. They are dropped at the end.
 class Beside {
  public:
-  /// `request` is what the script prepares; null: nothing, and no rival is asked.
-  Beside(Rivals& rivals, const RivalsOptions& options, nlohmann::json request);
+  /// `request` is what the script prepares; null: nothing, and no rival is asked. `check` gets what each
+  /// rival that has prepared it answers, and throws where the rival does not compute what Fovea does.
+  Beside(Rivals& rivals, const RivalsOptions& options, nlohmann::json request,
+         const std::function<void(const nlohmann::json&)>& check = {});
   ~Beside();
   Beside(const Beside&) = delete;
   Beside& operator=(const Beside&) = delete;

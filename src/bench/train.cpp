@@ -2,15 +2,22 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <filesystem>
+#include <limits>
 #include <map>
 #include <memory>
 #include <optional>
+#include <utility>
 
+#include "bench/measure.h"
 #include "bench/shares.h"
 #include "bench/timing.h"
 #include "fovea/core/error.h"
 #include "fovea/core/profile.h"
 #include "fovea/models/language_model.h"
+#include "fovea/models/model_folder.h"
 #include "fovea/models/rnn.h"
 #include "fovea/models/transformer.h"
 #include "fovea/nn/optimizer.h"
@@ -24,16 +31,27 @@ using autograd::CrossEntropyStats;
 class Contender {
  public:
   virtual ~Contender() = default;
-  /// One update; returns the tokens that its loss counts.
-  std::int64_t update(autograd::Operands precision) {
+  struct Update {
+    std::int64_t tokens = 0;     // that the loss counts
+    double loss = 0.0;           // a token, nats
+    double gradient_norm = 0.0;  // of that loss, by all parameters
+  };
+  Update update(autograd::Operands precision) {
     if (!adam_) adam_.emplace(parameters(), nn::AdamOptions{.beta2 = 0.98, .clip_norm = 1.0});
     autograd::Tape tape(precision);
     nn::Context context{&tape, static_cast<std::uint64_t>(adam_->steps()), 0};
     CrossEntropyStats stats;
     tape.backward(loss(context, &stats));
-    adam_->step(1e-4);
-    return stats.tokens;
+    const double norm = adam_->step(1e-4);
+    const auto tokens = static_cast<double>(stats.tokens);
+    return {stats.tokens, stats.loss / tokens, norm / (double{loss_scale} * tokens)};
   }
+  /// What rivals prepare, who read the weights from a file in `folder`. A model without one has no weights
+  /// there, and the script says that it knows no such model.
+  virtual nlohmann::json rival_request(const std::filesystem::path&) { return nlohmann::json::object(); }
+
+ protected:
+  static constexpr float loss_scale = 1e-3f;
 
  private:
   virtual nn::ParameterSet& parameters() = 0;
@@ -68,15 +86,30 @@ models::Batch sentences(std::int64_t words, std::int64_t vocabulary) {
   return batch;
 }
 
+// A model without dropout has the same first weights, which depend on the seed and the names alone.
+enum class Dropout : std::uint8_t { on, off };
+float rate(Dropout dropout, float value) {
+  return dropout == Dropout::on ? value : 0.0f;
+}
+
 class Translator final : public Contender {
  public:
   Translator(std::unique_ptr<models::SequenceToSequence> model, models::Batch batch)
       : model_(std::move(model)), batch_(std::move(batch)) {}
+  nlohmann::json rival_request(const std::filesystem::path& folder) override {
+    models::save_model(folder.string(), *model_);
+    return {{"weights", (folder / "model.safetensors").string()},
+            {"vocabulary", model_->vocabulary()},
+            {"source", batch_.source},
+            {"target", batch_.target_input},
+            {"source_lengths", batch_.source_lengths},
+            {"target_lengths", batch_.target_lengths}};
+  }
 
  private:
   nn::ParameterSet& parameters() override { return model_->parameters(); }
   nn::Var loss(nn::Context& context, CrossEntropyStats* stats) override {
-    return model_->loss(context, batch_, {.smoothing = 0.1f, .reduction = {.scale = 1e-3f}}, stats);
+    return model_->loss(context, batch_, {.smoothing = 0.1f, .reduction = {.scale = loss_scale}}, stats);
   }
   std::unique_ptr<models::SequenceToSequence> model_;
   models::Batch batch_;
@@ -84,7 +117,8 @@ class Translator final : public Contender {
 
 class Writer final : public Contender {
  public:
-  explicit Writer(std::int64_t words) : model_({.vocabulary = 256, .dropout = 0.1f}, 1) {
+  Writer(std::int64_t words, Dropout dropout)
+      : model_({.vocabulary = 256, .dropout = rate(dropout, 0.1f)}, 1) {
     constexpr std::int64_t length = 256;
     text_.size = std::max<std::int64_t>(words / length, 1);
     text_.length = length;
@@ -96,7 +130,7 @@ class Writer final : public Contender {
  private:
   nn::ParameterSet& parameters() override { return model_.parameters(); }
   nn::Var loss(nn::Context& context, CrossEntropyStats* stats) override {
-    return model_.loss(context, text_, {.reduction = {.scale = 1e-3f}}, stats);
+    return model_.loss(context, text_, {.reduction = {.scale = loss_scale}}, stats);
   }
   models::LanguageModel model_;
   models::Padded text_;
@@ -104,12 +138,14 @@ class Writer final : public Contender {
 
 // The Transformer-Tiny of Wu et al. 2021 (arXiv 2105.14462), the RNN of experiments/multi30k.sh, and a
 // language model of characters.
-std::unique_ptr<Contender> contender(const std::string& name, const TrainBench& bench) {
-  if (name == "language") return std::make_unique<Writer>(bench.batch_words);
+std::unique_ptr<Contender> contender(const std::string& name, const TrainBench& bench,
+                                     Dropout dropout = Dropout::on) {
+  if (name == "language") return std::make_unique<Writer>(bench.batch_words, dropout);
   models::Batch batch = sentences(bench.batch_words, bench.vocabulary);
   if (name == "transformer")
     return std::make_unique<Translator>(
-        models::make_transformer({.vocabulary = bench.vocabulary, .dropout = 0.2f}, 1), std::move(batch));
+        models::make_transformer({.vocabulary = bench.vocabulary, .dropout = rate(dropout, 0.2f)}, 1),
+        std::move(batch));
   if (name == "base")
     return std::make_unique<Translator>(models::make_transformer({.vocabulary = bench.vocabulary,
                                                                   .dim = 512,
@@ -117,12 +153,13 @@ std::unique_ptr<Contender> contender(const std::string& name, const TrainBench& 
                                                                   .heads = 8,
                                                                   .encoder_layers = 6,
                                                                   .decoder_layers = 6,
-                                                                  .dropout = 0.1f},
+                                                                  .dropout = rate(dropout, 0.1f)},
                                                                  1),
                                         std::move(batch));
   if (name == "rnn")
     return std::make_unique<Translator>(
-        models::make_rnn({.vocabulary = bench.vocabulary, .embedding = 128, .dropout = 0.2f}, 1),
+        models::make_rnn({.vocabulary = bench.vocabulary, .embedding = 128, .dropout = rate(dropout, 0.2f)},
+                         1),
         std::move(batch));
   throw InvalidArgument("measure_training", "models", "transformer, base, rnn or language", name);
 }
@@ -130,7 +167,7 @@ std::unique_ptr<Contender> contender(const std::string& name, const TrainBench& 
 double seconds_of(Contender& model, autograd::Operands precision, std::int64_t updates,
                   std::int64_t* tokens) {
   const auto begin = std::chrono::steady_clock::now();
-  for (std::int64_t n = 0; n < updates; ++n) *tokens = model.update(precision);
+  for (std::int64_t n = 0; n < updates; ++n) *tokens = model.update(precision).tokens;
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count() /
          static_cast<double>(updates);
 }
@@ -141,16 +178,36 @@ struct Turns {
   RivalTurns rivals = {};            // likewise
 };
 
-nlohmann::json request_of(const TrainBench& bench, const std::string& model) {
-  const models::Batch batch = sentences(bench.batch_words, bench.vocabulary);
+nlohmann::json request_of(const TrainBench& bench, const std::string& name, Contender& model,
+                          const std::filesystem::path& folder) {
+  nlohmann::json request = model.rival_request(folder);
   std::vector<std::string> precisions;
   for (const autograd::Operands one : bench.precisions) precisions.emplace_back(autograd::to_string(one));
-  return {{"model", model},
-          {"vocabulary", bench.vocabulary},
-          {"source_lengths", batch.source_lengths},
-          {"target_lengths", batch.target_lengths},
-          {"threads", bench.threads},
-          {"precisions", precisions}};
+  request.update({{"model", name}, {"threads", bench.threads}, {"precisions", precisions}});
+  return request;
+}
+
+// Errors of a sum in f32 grow as the root of its length times the unit of rounding. The longest sums go over
+// the vocabulary in a loss, and over the words of the batch in a gradient.
+double rounding(const TrainBench& bench) {
+  return std::numeric_limits<float>::epsilon() *
+         std::sqrt(static_cast<double>(std::max(bench.vocabulary, bench.batch_words)));
+}
+
+// Throws unless the rival's first update is Fovea's, without dropout: then weights, batch and layers are.
+void check_same(const Contender::Update& ours, const nlohmann::json& theirs, double tolerance) {
+  const auto same = [&](const char* what, double own, const char* key) {
+    const double other = theirs.value(key, std::numeric_limits<double>::quiet_NaN());
+    if (std::abs(other - own) <= tolerance * std::abs(own)) return;
+    char expected[128], got[64];
+    std::snprintf(expected, sizeof expected, "Fovea's, %.8g, to %.1e of it, since the weights are the same",
+                  own, tolerance);
+    std::snprintf(got, sizeof got, "%.8g", other);
+    throw InvalidArgument("fovea bench train", what + (" of the first batch by " + theirs.value("name", "")),
+                          expected, got);
+  };
+  same("loss", ours.loss, "loss");
+  same("gradient norm", ours.gradient_norm, "gradient_norm");
 }
 
 void describe(Contender& model, const TrainBench& bench, TrainRow& row, const Peaks& peaks) {
@@ -175,7 +232,16 @@ void measure_training(const TrainBench& bench, const std::function<void(const Tr
   Rivals rivals(options);
   for (const std::string& name : bench.models) {
     const std::unique_ptr<Contender> model = contender(name, bench);
-    const Beside beside(rivals, options, request_of(bench, name));
+    const WorkFolder folder;
+    Contender::Update first;                            // for those who are compared with it
+    nlohmann::json request = nlohmann::json::object();  // absent rivals are told for an empty one
+    if (rivals.any()) {
+      first = contender(name, bench, Dropout::off)->update(autograd::Operands::f32);
+      request = request_of(bench, name, *model, folder.path());
+    }
+    const Beside beside(rivals, options, std::move(request), [&](const nlohmann::json& prepared) {
+      check_same(first, prepared, rounding(bench));
+    });
     std::map<std::pair<int, autograd::Operands>, Turns> turns;
     std::int64_t tokens = 0;
     for (const autograd::Operands precision : bench.precisions)

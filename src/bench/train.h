@@ -21,7 +21,7 @@ struct TrainBench {
   std::int64_t batch_words = 2048;  ///< of a side of the translators' batches, and of the language model's
   std::int64_t rounds = 5;          ///< turns of each number of threads
   std::int64_t updates = 6;         ///< of a turn
-  /// PyTorch, which takes a turn behind each of Fovea's: the same layers, sizes and lengths of sentences.
+  /// PyTorch, which takes a turn behind each of Fovea's: the same layers, weights and batch.
   RivalsOptions rivals{.python = "none",
                        .script = "bench/train_rivals.py",
                        .names = {"torch eager", "torch compiled"},
@@ -45,7 +45,9 @@ struct TrainRow {
 };
 
 /// Calls `tell` for each model, number of threads and precision. These run in turns, so that other work
-/// of the machine slows all of them alike. Throws InvalidArgument for an unknown model.
+/// of the machine slows all of them alike. A rival's loss and gradient norm of the first batch are compared
+/// with Fovea's before, without dropout in f32. Throws InvalidArgument for an unknown model, and where
+/// rounding does not explain a difference of either.
 void measure_training(const TrainBench& bench, const std::function<void(const TrainRow&)>& tell);
 
 }  // namespace fovea::bench

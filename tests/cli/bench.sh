@@ -124,10 +124,12 @@ for line in open(sys.argv[1]):
         parts = [int(share) for share in re.findall(r"[a-z-]+ (\d+)", line.split("%", 1)[1])]
         assert "products" in line and 90 <= sum(parts) <= 105, line
 END
-# Another library takes a turn behind each of Fovea's, with the lengths of Fovea's batch; what it refuses is told once.
+# Another library takes a turn behind each of Fovea's, with Fovea's weights and batch; what it refuses is told once. Where its
+# loss or gradient norm of the first batch is another, the error names both numbers, and the numbers of Fovea are accepted.
 cat > "$work/train_rivals.py" <<'END'
-import json, sys
+import json, os, pathlib, sys
 lengths = None
+first = {key: float(os.environ.get(key, "7")) for key in ("loss", "gradient_norm")}
 for line in sys.stdin:
     request = json.loads(line)
     answer = {}
@@ -136,13 +138,28 @@ for line in sys.stdin:
     elif request["do"] == "prepare":
         lengths = request["source_lengths"]
         assert request["model"] == "rnn" and request["precisions"] == ["f32"] and request["vocabulary"] == 50
-        answer = {"prepared": [{"name": "torch eager"}, {"name": "torch compiled", "refused": "no compiler"}]}
+        assert pathlib.Path(request["weights"]).exists()
+        for side in ("source", "target"):
+            assert len(request[side]) == len(lengths) * max(request[side + "_lengths"])
+        answer = {"prepared": [{"name": "torch eager", **first}, {"name": "torch compiled", "refused": "no compiler"}]}
     elif request["do"] == "run":
         answer = {"seconds": [1e-3 * len(lengths) * request["threads"]] * request["count"]}
     print(json.dumps(answer), flush=True)
 END
-"$fovea" bench train --models rnn --threads 1,2 --vocabulary 50 --mini-batch-words 280 --rounds 1 --updates 1 --rivals python3 \
-  --rivals-script "$work/train_rivals.py" > "$work/beside"
+training=("$fovea" bench train --models rnn --threads 1,2 --vocabulary 50 --mini-batch-words 280 --rounds 1 --updates 1 --rivals python3
+  --rivals-script "$work/train_rivals.py")
+export loss=7 gradient_norm=7
+for number in loss gradient_norm; do
+  if "${training[@]}" > "$work/beside" 2> "$work/error"; then echo "bench train: a rival with another $number"; exit 1; fi
+  found=$(sed -n "s/.*${number/_/ } of the first batch by torch eager.*Fovea's, \([0-9.]*\),.*got 7$/\1/p" "$work/error")
+  [[ -n $found ]] || { cat "$work/error"; exit 1; }
+  export "$number=$found"
+done
+loss=$(python3 -c "print($loss * 1.00001)") || exit 1
+if "${training[@]}" > /dev/null 2>&1; then echo "bench train: a loss that rounding does not explain"; exit 1; fi
+loss=$(python3 -c "print($loss / 1.00001)") || exit 1
+"${training[@]}" > "$work/beside"
+unset loss gradient_norm
 [[ $(grep -c 'torch compiled *no compiler' "$work/beside") == 1 ]] || { cat "$work/beside"; exit 1; }
 grep -q 'torch eager *20.00 ms' "$work/beside" && grep -q 'torch eager *40.00 ms' "$work/beside" || { cat "$work/beside"; exit 1; }
 "$fovea" bench train --models rnn --threads 1 --vocabulary 50 --mini-batch-words 280 --rounds 1 --updates 1 --rivals none > "$work/beside"
