@@ -35,13 +35,9 @@ class Worker {
   /// Does the whole task; returns the tokens that were written.
   virtual std::int64_t work(std::int64_t width) = 0;
   virtual std::int64_t units(std::int64_t width) const = 0;  ///< sentences, or texts
-  /// What rivals prepare, who read the model from `folder`; null: there are none.
-  virtual nlohmann::json rival_request(const std::filesystem::path& folder);
+  /// What rivals prepare, who read the model from `folder`.
+  virtual nlohmann::json rival_request(const std::filesystem::path& folder) = 0;
 };
-
-nlohmann::json Worker::rival_request(const std::filesystem::path&) {
-  return nullptr;
-}
 
 class Translating final : public Worker {
  public:
@@ -118,23 +114,40 @@ class Writing final : public Worker {
       : model_(with_positions(config, bench), 1),
         vocabulary_(config.vocabulary),
         prompt_(bench.prompt),
-        tokens_(bench.tokens) {}
+        tokens_(bench.tokens),
+        widest_(*std::ranges::max_element(bench.widths)),
+        threads_(bench.threads) {}
 
   nn::ParameterSet& parameters() override { return model_.parameters(); }
   std::int64_t units(std::int64_t width) const override { return width; }
   std::int64_t work(std::int64_t width) override {
-    const models::SampleOptions sample{.temperature = 0.0, .length = tokens_};
     if (width == 1) {
-      models::generate(model_, prompt(0), sample);
+      models::generate(model_, prompt(0), {.temperature = 0.0, .length = tokens_});
     } else {
-      models::Batcher batcher(model_);
-      for (std::int64_t n = 0; n < width; ++n) batcher.submit({.prompt = prompt(n), .sample = sample});
-      batcher.run();
+      write(width, {});
     }
     return width * tokens_;
   }
+  nlohmann::json rival_request(const std::filesystem::path& folder) override {
+    models::save_model(folder.string(), model_);
+    std::vector<std::vector<std::int32_t>> prompts, written(static_cast<std::size_t>(widest_));
+    for (std::int64_t n = 0; n < widest_; ++n) prompts.push_back(prompt(n));
+    write(widest_, [&](std::int64_t text, const models::Answer& answer) {
+      written[static_cast<std::size_t>(text)] = answer.generated.ids;
+    });
+    return {{"model", folder.string()}, {"prompts", prompts}, {"written", written}, {"threads", threads_}};
+  }
 
  private:
+  void write(std::int64_t texts, const std::function<void(std::int64_t, const models::Answer&)>& done) {
+    models::Batcher batcher(model_);
+    for (std::int64_t n = 0; n < texts; ++n) {
+      models::Request request{.prompt = prompt(n), .sample = {.temperature = 0.0, .length = tokens_}};
+      if (done) request.done = [&done, n](const models::Answer& answer) { done(n, answer); };
+      batcher.submit(std::move(request));
+    }
+    batcher.run();
+  }
   std::vector<std::int32_t> prompt(std::int64_t text) const {
     std::vector<std::int32_t> ids;
     for (std::int64_t t = 0; t < prompt_; ++t)
@@ -142,7 +155,8 @@ class Writing final : public Worker {
     return ids;
   }
   models::LanguageModel model_;
-  std::int64_t vocabulary_, prompt_, tokens_;
+  std::int64_t vocabulary_, prompt_, tokens_, widest_;
+  std::vector<int> threads_;
 };
 
 std::unique_ptr<Worker> translator(const std::string& name, const InferenceBench& bench) {
@@ -208,7 +222,9 @@ void measure_all(
   for (const std::string& name : bench.models) {
     const std::unique_ptr<Worker> worker = make(name, bench);
     const WorkFolder folder;
-    const Beside beside(rivals, options, rivals.any() ? worker->rival_request(folder.path()) : nullptr);
+    // Absent rivals are told for an empty request.
+    const Beside beside(rivals, options,
+                        rivals.any() ? worker->rival_request(folder.path()) : nlohmann::json::object());
     std::map<std::tuple<std::int64_t, WeightType, int>, Turns> turns;
     std::map<std::int64_t, std::int64_t> tokens;
     // Weights of one type are packed once a round. Round -1 warms memory, threads and code.
@@ -255,6 +271,12 @@ void measure_all(
 
 std::vector<std::string> translation_models() {
   return {"transformer", "base", "rnn"};
+}
+RivalsOptions generation_rivals() {
+  return {.python = "none",
+          .script = "bench/generate_rivals.py",
+          .names = {"transformers f32", "ctranslate2 f32", "ctranslate2 int8"},
+          .without = {}};
 }
 std::vector<std::string> generation_models() {
   return {"characters", "small"};

@@ -27,13 +27,15 @@ struct InferenceBench {
   std::int64_t batch = 32;         ///< sentences of a batch
   std::int64_t prompt = 64;        ///< tokens that a text begins with
   std::int64_t tokens = 192;       ///< tokens that are written behind them
-  /// CTranslate2, which takes a turn behind each of Fovea's with the same weights, sentences and batches. A
-  /// language model and an RNN have no rival.
+  /// Who takes a turn behind each of Fovea's with the same weights and texts: CTranslate2, and transformers
+  /// (generation_rivals). An RNN has no rival.
   RivalsOptions rivals{.python = "none",
                        .script = "bench/translate_rivals.py",
                        .names = {"ctranslate2 f32", "ctranslate2 int8"},
                        .without = {}};
 };
+/// Those of generation, without a Python.
+RivalsOptions generation_rivals();
 /// The names that InferenceBench::models may have.
 std::vector<std::string> translation_models();
 std::vector<std::string> generation_models();

@@ -83,16 +83,14 @@ void register_bench_inference(Command command_group) {
   translate.add_option("--vocabulary", translation->vocabulary, "of source and target")
       .check(in_range(8, 1 << 22));
   translate.add_option("--sentences", translation->sentences, "to translate").check(in_range(1, 1 << 20));
-  translation->rivals.python.clear();
-  translate.add_option("--rivals", translation->rivals.python,
-                       "the Python that has CTranslate2, or none; default: .venv/bin/python, else python3");
-  translate.add_option("--rivals-script", translation->rivals.script);
+  add_rivals(translate, translation->rivals, "CTranslate2");
   translate.add_option("--mini-batch", translation->batch, "sentences of a batch")
       .check(in_range(1, 1 << 16));
 
   auto generation = std::make_shared<bench::InferenceBench>();
   generation->models = {"characters"};
   generation->widths = {1, 16};
+  generation->rivals = bench::generation_rivals();
   Command generate =
       add_command(command_group, "generate", "Generation by small language models: speed, threads, parts",
                   bench::generation_models(), {"texts", "texts/s", bench::measure_generation}, generation);
@@ -102,6 +100,7 @@ void register_bench_inference(Command command_group) {
   generate.add_option("--prompt", generation->prompt, "tokens that a text begins with")
       .check(in_range(1, 1 << 20));
   generate.add_option("--tokens", generation->tokens, "tokens that are written").check(in_range(1, 1 << 20));
+  add_rivals(generate, generation->rivals, "transformers or CTranslate2");
 }
 
 }  // namespace fovea::cli

@@ -14,6 +14,14 @@ std::string parts_text(const std::vector<std::pair<std::string, double>>& parts)
   return text;
 }
 
+void add_rivals(Command command, bench::RivalsOptions& options, const std::string& libraries) {
+  options.python.clear();
+  command.add_option(
+      "--rivals", options.python,
+      "the Python that has " + libraries + ", or none; default: .venv/bin/python, else python3");
+  command.add_option("--rivals-script", options.script);
+}
+
 void RivalLines::print(const std::string& model, double seconds,
                        const std::vector<bench::RivalTime>& rivals) {
   for (const bench::RivalTime& rival : rivals) {

@@ -7,11 +7,15 @@
 #include <vector>
 
 #include "bench/beside.h"
+#include "cli/options.h"
 
 namespace fovea::cli {
 
 /// The parts that are half a per cent or more: "products 77, attention 12".
 std::string parts_text(const std::vector<std::pair<std::string, double>>& parts);
+
+/// Adds --rivals and --rivals-script; `libraries` is what the Python should have. They run by default.
+void add_rivals(Command command, bench::RivalsOptions& options, const std::string& libraries);
 
 class RivalLines {
  public:

@@ -50,10 +50,7 @@ void register_bench_train(Command command_group) {
   command.add_option("--mini-batch-words", o->batch_words, "tokens of a batch").check(in_range(1, 1 << 20));
   command.add_option("--rounds", o->rounds, "turns").check(in_range(1, 1000));
   command.add_option("--updates", o->updates, "updates of a turn").check(in_range(1, 100000));
-  o->rivals.python.clear();
-  command.add_option("--rivals", o->rivals.python,
-                     "the Python that has PyTorch, or none; default: .venv/bin/python, else python3");
-  command.add_option("--rivals-script", o->rivals.script);
+  add_rivals(command, o->rivals, "PyTorch");
   command.callback([o, precisions] {
     o->precisions.clear();
     for (const std::string& precision : *precisions)

@@ -190,6 +190,32 @@ translating=("$fovea" bench translate --threads 1,2 --vocabulary 50 --sentences 
 grep -q 'ctranslate2 f32 *3.00 ms.*12 of 12' "$work/beside" && grep -q 'ctranslate2 f32 *6.00 ms' "$work/beside" || { cat "$work/beside"; exit 1; }
 "${translating[@]}" "$(dirname "$0")/../../bench/translate_rivals.py" --models rnn > "$work/beside" 2> "$work/error"
 [[ $(grep -c 'ctranslate2 f32' "$work/beside") == 1 ]] || { cat "$work/beside" "$work/error"; exit 1; }
+# Generation: the rivals get the folder, the prompts of the widest row, and the texts of Fovea, which are those of fovea generate.
+cat > "$work/generate_rivals.py" <<'END'
+import json, os, pathlib, subprocess, sys
+for line in sys.stdin:
+    request = json.loads(line)
+    answer = {}
+    if request["do"] == "list":
+        answer = {"rivals": [{"name": "transformers f32", "library": "none", "version": "0"}, {"name": "ctranslate2 f32", "absent": "no such module"}]}
+    elif request["do"] == "prepare":
+        prompts, written = request["prompts"], request["written"]
+        assert len(prompts) == len(written) == 3 and all(len(ids) == 5 for ids in prompts) and all(len(ids) == 9 for ids in written)
+        for prompt, ids in zip(prompts, written):
+            command = [os.environ["FOVEA"], "generate", "--model", request["model"], "--prompt-ids", " ".join(map(str, prompt))]
+            found = subprocess.run([*command, "--max-new-tokens", "9", "--greedy", "--json"], capture_output=True, text=True)
+            assert json.loads(found.stdout)["ids"] == ids, found
+        answer = {"prepared": [{"name": "transformers f32", "note": "3 of 3"}]}
+    elif request["do"] == "run":
+        answer = {"seconds": [1e-3 * request["threads"] * request["width"]] * request["count"]}
+    print(json.dumps(answer), flush=True)
+END
+FOVEA=$fovea "$fovea" bench generate --threads 1,2 --texts 1,3 --prompt 5 --tokens 9 --rounds 1 --rivals python3 \
+  --rivals-script "$work/generate_rivals.py" > "$work/beside"
+for time in 1.00 2.00 3.00 6.00; do
+  grep -q "transformers f32 *$time ms.*3 of 3" "$work/beside" || { cat "$work/beside"; exit 1; }
+done
+[[ $(grep -c 'ctranslate2 f32 *no such module' "$work/beside") == 1 ]] || { cat "$work/beside"; exit 1; }
 "$fovea" bench train --models language --threads 1 --mini-batch-words 300 --rounds 1 --updates 1 --rivals python3 \
   --rivals-script "$(dirname "$0")/../../bench/train_rivals.py" > "$work/beside" 2> "$work/error"
 [[ $(grep -c 'torch eager' "$work/beside") == 1 ]] || { cat "$work/beside" "$work/error"; exit 1; }
