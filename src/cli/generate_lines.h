@@ -34,6 +34,7 @@ class LineReader {
   void read(const text::CheckedLine& from, Line& line);
   /// The error of a line that the model refuses, named as those of `read` are.
   FileError refused(const Error& error) const;
+  const Coder& coder() const { return coder_; }
   /// The stops of the line that was read last.
   Stops stops() const { return stops_of(o_, coder_, strings_); }
 

@@ -2,6 +2,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstddef>
+#include <deque>
+#include <functional>
 #include <iostream>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -10,6 +13,7 @@
 #include "cli/generate_ids.h"
 #include "cli/generate_lines.h"
 #include "cli/generate_options.h"
+#include "cli/text_windows.h"
 #include "cli/texts.h"
 #include "fovea/models/batcher.h"
 #include "fovea/text/line_stream.h"
@@ -57,13 +61,19 @@ AnswerText text_of_answer(const Coder& coder, const Line& line, const Ids& promp
           message_of(answer.error)};
 }
 
-// Answers in the order of the lines, each printed once all before it are there.
+// Answers in the order of the lines, each printed once all before it are there. They are kept until then, and
+// no longer.
 class Answers {
  public:
-  Answers(std::size_t count, std::ostream& out) : answers_(count), out_(out) {}
+  explicit Answers(std::ostream& out) : out_(out) {}
+  /// A place behind those that there are.
+  std::size_t add() {
+    open_.emplace_back();
+    return count() - 1;
+  }
   void set(std::size_t number, const json& id, const AnswerText& answer) {
     if (!answer.error.empty() && failed_++ == 0) first_error_ = answer.error;
-    answers_[number] = answer_line(id, answer);
+    open_[number - printed_] = answer_line(id, answer);
   }
   /// Reads line `number`, or answers it by what is wrong with it and returns false.
   bool read(LineReader& reader, const text::CheckedLine& from, std::size_t number, Line& line) {
@@ -78,104 +88,178 @@ class Answers {
     return false;
   }
   void print() {
-    for (; printed_ < answers_.size() && answers_[printed_]; ++printed_)
-      out_ << *answers_[printed_] << std::endl;
+    for (; !open_.empty() && open_.front(); ++printed_) {
+      out_ << *open_.front() << std::endl;
+      open_.pop_front();
+    }
   }
+  /// Of places.
+  std::size_t count() const { return printed_ + open_.size(); }
+  /// Of those whose answers are not printed.
+  std::size_t open() const { return open_.size(); }
   /// Throws Stopped after a signal, and Error if a line failed: its answer says why, and the others stand.
   void end(const std::string& output) const {
     checked(out_, output);
-    if (printed_ < answers_.size())
-      throw Stopped{fmt::format("stopped; {} of {} answers are written", printed_, answers_.size())};
+    if (stop_requested())
+      throw Stopped{fmt::format("stopped; the answers to the first {} lines are written", printed_)};
     if (failed_ > 0)
       throw LinesFailed(
           fmt::format("{} of {} lines failed, and the others are written. The first that failed: {}", failed_,
-                      answers_.size(), first_error_));
+                      count(), first_error_));
   }
 
  private:
-  std::vector<std::optional<std::string>> answers_;
+  std::deque<std::optional<std::string>> open_;
   std::size_t printed_ = 0, failed_ = 0;
   std::string first_error_;
   std::ostream& out_;
 };
 
-std::vector<text::CheckedLine> lines_of(const GenerateOptions& o) {
+TextWindows lines_of(const GenerateOptions& o, std::int64_t most_lines) {
   constexpr std::int64_t most_bytes = std::int64_t{1} << 26;  // of a line, such as a long chat
-  return text::read_checked_lines(input_path(o.input), most_bytes);
+  return TextWindows(
+      o.input,
+      {.max_line_bytes = most_bytes, .most_lines = most_lines, .blank_lines = text::BlankLines::left_out});
 }
+
+// Lines that a batcher writes the texts of, as they come.
+class BatchedLines {
+ public:
+  BatchedLines(const GenerateOptions& o, models::LanguageModel& model, const Coder& coder,
+               const ChatPrompts* chat, std::ostream& out)
+      : o_(o),
+        model_(model),
+        coder_(coder),
+        batcher_(model, {.limit_bytes = o.limit_mb << 20,
+                         .prefix_bytes = (o.limit_mb << 20) / 4,
+                         .step_tokens = o.step_tokens}),
+        reader_(o, coder, chat, LineReader::Writer::batcher),
+        lines_(lines_of(o, window)),
+        answers_(out) {}
+
+  void write() {
+    // A line that comes while texts are written joins them at the next step.
+    using Waiting = TextWindows::Waiting;
+    while (!stop_requested() && (batcher_.waiting() > 0 || !lines_.ended())) {
+      if (has_room()) {
+        for (const text::CheckedLine& line :
+             lines_.next(batcher_.waiting() > 0 ? Waiting::refused : Waiting::allowed))
+          submit(line);
+      }
+      batcher_.step();
+      answers_.print();
+    }
+  }
+  models::Batcher::Stats stats() const { return batcher_.stats(); }
+  void end() const { answers_.end(o_.output); }
+
+ private:
+  static constexpr std::int64_t window = 64;                        // lines that are read between two steps
+  static constexpr std::size_t most_bytes = std::size_t{64} << 20;  // of lines whose texts are written
+
+  // A long text holds back the answers behind it. Twice as many lines are taken as a step can have texts, so
+  // that it has enough of them meanwhile. More would only fill memory.
+  bool has_room() const {
+    return static_cast<std::int64_t>(answers_.open()) < 2 * o_.step_tokens && bytes_ < most_bytes;
+  }
+
+  void submit(const text::CheckedLine& from) {
+    const std::size_t number = answers_.add();
+    Line line;
+    if (!answers_.read(reader_, from, number, line)) return;
+    models::Request request = std::move(line.request);
+    const std::size_t bytes = from.text.size();
+    request.done = [this, number, bytes, line, prompt = request.prompt](const models::Answer& answer) {
+      bytes_ -= bytes;
+      answers_.set(number, line.id, text_of_answer(coder_, line, prompt, answer));
+    };
+    try {
+      if (!line.length_given)
+        request.sample.length = length_behind(model_, std::ssize(request.prompt),
+                                              {request.sample.length, false, o_.whole_length});
+      batcher_.submit(std::move(request));
+      bytes_ += bytes;
+    } catch (const Error& error) {
+      answers_.set(number, line.id, failed(reader_.refused(error)));
+    }
+  }
+
+  const GenerateOptions& o_;
+  models::LanguageModel& model_;
+  const Coder& coder_;
+  models::Batcher batcher_;
+  LineReader reader_;
+  TextWindows lines_;
+  Answers answers_;
+  std::size_t bytes_ = 0;  // of the lines whose texts are written
+};
 
 }  // namespace
 
 void write_many(const GenerateOptions& o, models::LanguageModel& model, const Coder& coder,
                 const ChatPrompts* chat, std::ostream& out) {
-  models::Batcher batcher(model, {.limit_bytes = o.limit_mb << 20,
-                                  .prefix_bytes = (o.limit_mb << 20) / 4,
-                                  .step_tokens = o.step_tokens});
-  const std::vector<text::CheckedLine> lines = lines_of(o);
-  Answers answers(lines.size(), out);
-  LineReader reader(o, coder, chat, LineReader::Writer::batcher);
-  for (std::size_t n = 0; n < lines.size(); ++n) {
-    Line line;
-    if (!answers.read(reader, lines[n], n, line)) continue;
-    models::Request request = std::move(line.request);
-    request.done = [&, n, line, prompt = request.prompt](const models::Answer& answer) {
-      answers.set(n, line.id, text_of_answer(coder, line, prompt, answer));
-    };
-    try {
-      if (!line.length_given)
-        request.sample.length =
-            length_behind(model, std::ssize(request.prompt), {request.sample.length, false, o.whole_length});
-      batcher.submit(std::move(request));
-    } catch (const Error& error) {
-      answers.set(n, line.id, failed(reader.refused(error)));
-    }
-  }
-  while (!stop_requested() && batcher.step()) answers.print();
-  answers.print();
-  const models::Batcher::Stats stats = batcher.stats();
+  BatchedLines lines(o, model, coder, chat, out);
+  lines.write();
+  const models::Batcher::Stats stats = lines.stats();
   if (o.stats)
     fmt::print(stderr,
                "{} steps, {} tokens read, {} of prompts shared, {} written, {} texts and {} bytes at most\n",
                stats.steps, stats.read, stats.shared, stats.written, stats.most_texts, stats.most_bytes);
-  answers.end(o.output);
+  lines.end();
 }
 
 namespace {
 
-// Lines whose texts are searched.
+// Lines whose texts are searched, window by window.
 class SearchedLines {
  public:
   /// Says how long the text of a line may be, at least 1. Throws Error for a line that is too long.
   using LengthOf = std::function<std::int64_t(const Line& line)>;
   /// Whether texts go on with their prompts, or are translations of them.
   enum class Texts : std::uint8_t { continuations, translations };
-  SearchedLines(const GenerateOptions& o, const Coder& coder, const ChatPrompts* chat, Texts kind,
-                const LengthOf& length_of, std::ostream& out)
-      : lines_(lines_of(o)), answers_(lines_.size(), out), output_(o.output) {
-    texts_.reserve(lines_.size());  // the searches refer to them
-    LineReader reader(o, coder, chat, LineReader::Writer::search);
-    for (std::size_t n = 0; n < lines_.size(); ++n) {
-      Line line;
-      if (!answers_.read(reader, lines_[n], n, line)) continue;
-      models::BeamOptions beams = beams_of(o, line.request.sample);
-      try {
-        beams.length = length_of(line);
-        if (beams.length < 1)
-          throw InvalidArgument("fovea generate", "length", "at least 1 of a search",
-                                std::to_string(beams.length));
-      } catch (const Error& error) {
-        answers_.set(n, line.id, failed(reader.refused(error)));
-        continue;
-      }
-      texts_.emplace_back(coder, kind == Texts::continuations ? line.request.prompt : Ids(), reader.stops())
-          .end_at_stops(beams);
-      places_.push_back({n, std::move(line.id)});
-      requests_.push_back({std::move(line.request.prompt), std::move(beams)});
+  /// Searches for all requests, and hands on what is found.
+  using Search = std::function<void(const std::vector<models::BeamRequest>&, const models::BeamsDone&)>;
+  SearchedLines(const GenerateOptions& o, LineReader reader, Texts kind, LengthOf length_of,
+                std::ostream& out)
+      : o_(o), reader_(std::move(reader)), kind_(kind), length_of_(std::move(length_of)), answers_(out) {}
+
+  void write(std::int64_t window, const Search& search) {
+    TextWindows lines = lines_of(o_, window);
+    for (auto some = lines.next(); !some.empty(); some = lines.next()) {
+      texts_.clear();
+      places_.clear();
+      texts_.reserve(some.size());  // the searches refer to them
+      std::vector<models::BeamRequest> requests;
+      for (const text::CheckedLine& line : some) add(line, requests);
+      search(requests, answering());
+      answers_.print();
     }
+    answers_.end(o_.output);
   }
 
-  const std::vector<models::BeamRequest>& requests() const { return requests_; }
-  /// For the search.
+ private:
+  void add(const text::CheckedLine& from, std::vector<models::BeamRequest>& requests) {
+    const std::size_t number = answers_.add();
+    Line line;
+    if (!answers_.read(reader_, from, number, line)) return;
+    models::BeamOptions beams = beams_of(o_, line.request.sample);
+    try {
+      beams.length = length_of_(line);
+      if (beams.length < 1)
+        throw InvalidArgument("fovea generate", "length", "at least 1 of a search",
+                              std::to_string(beams.length));
+    } catch (const Error& error) {
+      answers_.set(number, line.id, failed(reader_.refused(error)));
+      return;
+    }
+    texts_
+        .emplace_back(reader_.coder(), kind_ == Texts::continuations ? line.request.prompt : Ids(),
+                      reader_.stops())
+        .end_at_stops(beams);
+    places_.push_back({number, std::move(line.id)});
+    requests.push_back({std::move(line.request.prompt), std::move(beams)});
+  }
+
   models::BeamsDone answering() {
     return [&](std::size_t n, const std::vector<models::BeamText>& found, const std::exception_ptr& error) {
       const auto& [number, id] = places_[n];
@@ -190,19 +274,15 @@ class SearchedLines {
       answers_.print();
     };
   }
-  /// As Answers::end, behind the search.
-  void end() {
-    answers_.print();
-    answers_.end(output_);
-  }
 
- private:
-  std::vector<text::CheckedLine> lines_;
+  const GenerateOptions& o_;
+  LineReader reader_;
+  Texts kind_;
+  LengthOf length_of_;
   Answers answers_;
-  const std::string& output_;
+  // Of the window.
   std::vector<std::pair<std::size_t, json>> places_;  // of each request: its line, and its id
   std::vector<SearchedText> texts_;
-  std::vector<models::BeamRequest> requests_;
 };
 
 }  // namespace
@@ -210,22 +290,24 @@ class SearchedLines {
 void search_many(const GenerateOptions& o, models::LanguageModel& model, const Coder& coder,
                  const ChatPrompts* chat, std::ostream& out) {
   SearchedLines lines(
-      o, coder, chat, SearchedLines::Texts::continuations,
+      o, LineReader(o, coder, chat, LineReader::Writer::search), SearchedLines::Texts::continuations,
       [&](const Line& line) {
         return length_behind(model, std::ssize(line.request.prompt),
                              {line.request.sample.length, line.length_given, o.whole_length});
       },
       out);
+  constexpr std::int64_t window = 256;
   KvCache cache({.layers = model.cache_layers(), .limit_bytes = o.limit_mb << 20});
-  models::beam_search(model, cache, lines.requests(), lines.answering(), {.limit_bytes = o.limit_mb << 20});
-  lines.end();
+  lines.write(window, [&](const std::vector<models::BeamRequest>& requests, const models::BeamsDone& done) {
+    models::beam_search(model, cache, requests, done, {.limit_bytes = o.limit_mb << 20});
+  });
 }
 
 void translate_many(const GenerateOptions& o, const models::ModelFolder& folder,
                     models::SequenceToSequence& model, const Coder& coder, std::ostream& out) {
   const std::int64_t positions = models::read_family(folder.config()).config.positions;
   SearchedLines lines(
-      o, coder, nullptr, SearchedLines::Texts::translations,
+      o, LineReader(o, coder, nullptr, LineReader::Writer::search), SearchedLines::Texts::translations,
       [&](const Line& line) {
         if (std::ssize(line.request.prompt) > positions)
           throw InvalidArgument("fovea generate", "the prompt",
@@ -239,9 +321,11 @@ void translate_many(const GenerateOptions& o, const models::ModelFolder& folder,
       },
       out);
   constexpr std::int64_t batch = 16;  // prompts are longer than the sentences of fovea translate
-  models::search_in_batches(model, lines.requests(), {folder.decoder_start(), false}, batch,
-                            lines.answering());
-  lines.end();
+  // As many lines as search_in_batches sorts together.
+  lines.write(16 * batch,
+              [&](const std::vector<models::BeamRequest>& requests, const models::BeamsDone& done) {
+                models::search_in_batches(model, requests, {folder.decoder_start(), false}, batch, done);
+              });
 }
 
 }  // namespace fovea::cli

@@ -12,14 +12,14 @@
 
 namespace fovea::cli {
 
-TextWindows::TextWindows(const std::string& input, std::int64_t most_lines)
-    : name_(name_of(input)),
-      lines_(std::in_place, input_path(input),
-             text::LineStreamOptions{.most_lines = most_lines, .wait = wait_for_input}) {}
+TextWindows::TextWindows(const std::string& input, text::LineStreamOptions options) : name_(name_of(input)) {
+  options.wait = wait_for_input;
+  lines_.emplace(input_path(input), std::move(options));
+}
 
-std::vector<text::CheckedLine> TextWindows::next() {
+std::vector<text::CheckedLine> TextWindows::next(Waiting waiting) {
   if (stop_requested()) return {};
-  return lines_ ? lines_->next() : std::exchange(arguments_, {});
+  return lines_ ? lines_->next(waiting) : std::exchange(arguments_, {});
 }
 
 std::optional<std::int64_t> TextWindows::expected() const {

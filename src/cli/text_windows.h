@@ -22,13 +22,17 @@ inline constexpr const char* bad_lines_help =
 /// no more can be read without waiting, so that each line of a conversation is answered before the next one.
 class TextWindows {
  public:
-  /// `input` as that of input_path. Throws FileError for a file that cannot be opened.
-  explicit TextWindows(const std::string& input, std::int64_t most_lines = 1024);
+  using Waiting = text::LineStream::Waiting;
+  /// `input` as that of input_path; `options` without a wait, which a signal ends. Throws FileError for a
+  /// file that cannot be opened.
+  explicit TextWindows(const std::string& input, text::LineStreamOptions options = {});
   /// Of arguments, which are one window.
   explicit TextWindows(std::vector<text::CheckedLine> arguments) : arguments_(std::move(arguments)) {}
 
-  /// The next texts. None at the end, and after a signal.
-  std::vector<text::CheckedLine> next();
+  /// The next texts. None at the end, after a signal, and if waiting is refused where one is not there yet.
+  std::vector<text::CheckedLine> next(Waiting waiting = Waiting::allowed);
+  /// Whether no text is left, as far as next() has seen.
+  bool ended() const { return lines_ ? lines_->ended() : arguments_.empty(); }
   /// How many texts there are, as far as that is known.
   std::optional<std::int64_t> expected() const;
   /// As errors name the text: "corpus.en (line 3)", "standard input (line 3)", or "text 3" of an argument.

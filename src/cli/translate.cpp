@@ -43,7 +43,7 @@ TextOutput output_of(const Options& o) {
 
 // Sixteen batches of similar length, so that little is padding and all cores have work.
 TextWindows lines_of(const Options& o, const std::string& path) {
-  return TextWindows(path, 16 * static_cast<std::int64_t>(o.batch));
+  return TextWindows(path, {.most_lines = 16 * static_cast<std::int64_t>(o.batch)});
 }
 
 // Alignments of given translations, a line each, as `fovea score alignment` reads them.

@@ -26,6 +26,14 @@ bool is_standard_input(const std::filesystem::path& file) {
   return file == "/dev/stdin";
 }
 
+// Whoever waits, and may be told to stop, waits for the first byte of a named pipe and not in open().
+int opened(const std::filesystem::path& file, const LineReader::Wait& wait) {
+  if (is_standard_input(file)) return ::fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 0);
+  const int descriptor = ::open(file.c_str(), O_RDONLY | O_CLOEXEC | (wait ? O_NONBLOCK : 0));
+  if (descriptor >= 0 && wait) ::fcntl(descriptor, F_SETFL, ::fcntl(descriptor, F_GETFL) & ~O_NONBLOCK);
+  return descriptor;
+}
+
 bool has_something(int descriptor) {
   pollfd polled{descriptor, POLLIN, 0};
   return ::poll(&polled, 1, 0) != 0;
@@ -41,8 +49,7 @@ LineReader::LineReader(const std::filesystem::path& file, std::int64_t max_line_
   if (max_line_bytes < 1) {
     throw InvalidArgument("ReadOptions", "max_line_bytes", "1 or more", std::to_string(max_line_bytes));
   }
-  descriptor_ = is_standard_input(file) ? ::fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 0)
-                                        : ::open(file.c_str(), O_RDONLY | O_CLOEXEC);
+  descriptor_ = opened(file, wait_);
   struct stat status {};
   std::error_code error;
   if (descriptor_ < 0 || ::fstat(descriptor_, &status) != 0 || S_ISDIR(status.st_mode)) {
@@ -184,18 +191,20 @@ LineStream::LineStream(const std::filesystem::path& file, LineStreamOptions opti
 LineStream::~LineStream() = default;
 LineStream::LineStream(LineStream&&) noexcept = default;
 
-std::vector<CheckedLine> LineStream::next() {
+std::vector<CheckedLine> LineStream::next(Waiting waiting) {
   std::optional<ProfileSpan> span;  // without the waiting for a first line
   std::vector<CheckedLine> lines;
   std::int64_t bytes = 0;
   while (std::ssize(lines) < options_.most_lines && bytes < options_.most_bytes) {
-    if (!lines.empty() && !reader_->ready()) break;
+    if ((waiting == Waiting::refused || !lines.empty()) && !reader_->ready()) break;
     if (!reader_->next()) {
       ended_ = true;
       break;
     }
     if (!span) span.emplace(reading_lines);
-    lines.push_back(checked(*reader_));
+    CheckedLine line = checked(*reader_);
+    if (options_.blank_lines == BlankLines::left_out && line.problem.empty() && is_blank(line.text)) continue;
+    lines.push_back(std::move(line));
     bytes += static_cast<std::int64_t>(lines.back().text.size()) + 1;
   }
   return lines;
@@ -207,17 +216,6 @@ std::optional<std::int64_t> LineStream::expected_lines() const {
   if (all < 0 || bytes == 0) return std::nullopt;
   return static_cast<std::int64_t>(static_cast<double>(lines) * static_cast<double>(all) /
                                    static_cast<double>(bytes));
-}
-
-std::vector<CheckedLine> read_checked_lines(const std::filesystem::path& file, std::int64_t max_line_bytes) {
-  const ProfileSpan span(reading_lines);
-  LineReader reader(file, max_line_bytes);
-  std::vector<CheckedLine> lines;
-  while (reader.next()) {
-    CheckedLine line = checked(reader);
-    if (!line.problem.empty() || !is_blank(line.text)) lines.push_back(std::move(line));
-  }
-  return lines;
 }
 
 }  // namespace fovea::text

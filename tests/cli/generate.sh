@@ -54,6 +54,43 @@ grep -q ' 0 of prompts shared' stats || fail "stats: $(cat stats)"
 printf '{"prompt": "%s", "length": 5}\n{"prompt": "%s a dog", "length": 5}\n' "$prompt" "$prompt" |
   generate --input - --stats 2>stats >/dev/null
 grep -q '128 of prompts shared' stats || fail "stats of a common prompt: $(cat stats)"
+# A conversation: each line is answered before the next one comes, by one text and by beams. One signal ends the waiting, also
+# for a named pipe that nobody has written to.
+mkfifo fifo
+for beams in 1 2; do
+  coproc talk { exec "$fovea" generate --model model --cpu-threads 1 --greedy --length 4 --beam-size $beams --input - 2>errors; }
+  pid=$talk_PID
+  for words in 'the cat' 'a dog' what; do
+    echo "{\"prompt\": \"$words\"}" >&"${talk[1]}"
+    IFS= read -t 60 -r answer <&"${talk[0]}" || fail "no answer to '$words'"
+    [[ $answer == *"$(generate --prompt "$words" --greedy --length 4 --beam-size $beams --json | sed 's/.*"text":\("[^"]*"\).*/\1/')"* ]] ||
+      fail "'$words' gave '$answer'"
+  done
+  printf '{"prompt": "ha' >&"${talk[1]}"
+  kill -INT "$pid"
+  status=0
+  wait "$pid" || status=$?
+  [[ $status == 130 ]] || fail "ended by a signal with status $status"
+  grep -qx 'stopped; the answers to the first 3 lines are written' errors || fail "$(cat errors)"
+  (exec timeout 60 "$fovea" generate --model model --greedy --beam-size $beams --input fifo 2>errors) &
+  pid=$!
+  sleep 1
+  kill -INT "$(pgrep -P $pid)"
+  status=0
+  wait "$pid" || status=$?
+  [[ $status == 130 ]] || fail "a pipe without a writer: status $status, $(cat errors)"
+done
+# Lines that come while a text is written join it, and a long text holds back the others. What is finished stands at a signal.
+{
+  echo '{"prompt": "the", "length": 3}'
+  for _ in $(seq 3000); do echo '{"prompt": "a dog", "length": 2}'; done
+  echo '{"prompt": "the cat", "length": 380, "temperature": 0}'
+  for _ in $(seq 3000); do echo '{"prompt": "what", "length": 2}'; done
+} >long.jsonl
+generate --input long.jsonl --limit-mb 1024 >whole_answers
+[[ $(wc -l <whole_answers) == 6002 ]] || fail "$(wc -l <whole_answers) answers"
+(sleep 0.5; head -n 2 long.jsonl; sleep 0.5; tail -n +3 long.jsonl) | generate --input - | cmp - whole_answers || fail "lines that come by and by"
+
 generate --prompt 'what' --length 9 --temperature 0 >alone
 [[ $(words alone) == $(python3 -c 'import json; print(*json.loads(open("answers.jsonl").readlines()[3])["text"].split(), sep="\n")') ]] ||
   fail "the most probable words alone and among others"

@@ -1,7 +1,9 @@
 // Lines that come by and by.
 #include "fovea/text/line_stream.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <array>
@@ -94,6 +96,56 @@ TEST(LineStream, EndsWhereTheWaitSaysSo) {
   EXPECT_EQ(texts(stream.next()), (Texts{"one"}));
   EXPECT_TRUE(stream.next().empty());
   EXPECT_EQ(waits, 2);
+}
+
+TEST(LineStream, TellsWhatIsThereWithoutWaiting) {
+  using Waiting = LineStream::Waiting;
+  Pipe pipe;
+  LineStream stream(pipe.path());
+  EXPECT_TRUE(stream.next(Waiting::refused).empty());
+  EXPECT_FALSE(stream.ended());
+  pipe.write("one\ntw");
+  EXPECT_EQ(texts(stream.next(Waiting::refused)), (Texts{"one"}));
+  EXPECT_TRUE(stream.next(Waiting::refused).empty());
+  EXPECT_FALSE(stream.ended());
+  pipe.write("o\n");
+  pipe.close();
+  EXPECT_EQ(texts(stream.next(Waiting::refused)), (Texts{"two"}));
+  EXPECT_TRUE(stream.next(Waiting::refused).empty());
+  EXPECT_TRUE(stream.ended());
+}
+
+TEST(LineStream, LeavesOutBlankLinesAndCountsThem) {
+  const Scratch scratch;
+  LineStream stream(scratch.write("lines", "\n  \none\n\t\n\xFF\n\n"),
+                    {.most_lines = 1, .blank_lines = BlankLines::left_out});
+  const std::vector<CheckedLine> first = stream.next(), second = stream.next();
+  EXPECT_EQ(texts(first), (Texts{"one"}));
+  EXPECT_EQ(first[0].number, 3);
+  ASSERT_EQ(second.size(), 1u);
+  EXPECT_EQ(second[0].number, 5);
+  EXPECT_NE(second[0].problem, "");
+  EXPECT_TRUE(stream.next().empty());
+  EXPECT_TRUE(stream.ended());
+}
+
+// open() would wait for a writer, and no wait could end it.
+TEST(LineStream, OpensANamedPipeThatNobodyWritesTo) {
+  const Scratch scratch;
+  const auto fifo = scratch.folder() / "fifo";
+  ASSERT_EQ(::mkfifo(fifo.c_str(), 0600), 0);
+  int waits = 0;
+  LineStream stopped(fifo, {.wait = [&](int) { return ++waits, false; }});
+  EXPECT_TRUE(stopped.next().empty());
+  EXPECT_EQ(waits, 1);
+  LineStream stream(fifo, {.wait = [](int) { return true; }});
+  EXPECT_TRUE(stream.next(LineStream::Waiting::refused).empty());
+  EXPECT_FALSE(stream.ended());
+  const int writer = ::open(fifo.c_str(), O_WRONLY | O_CLOEXEC);
+  EXPECT_EQ(::write(writer, "one\n", 4), 4);
+  EXPECT_EQ(texts(stream.next()), (Texts{"one"}));
+  ::close(writer);
+  EXPECT_TRUE(stream.next().empty());
 }
 
 TEST(LineStream, RefusesWhatItCannotRead) {
