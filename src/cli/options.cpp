@@ -294,6 +294,21 @@ const CLI::App& innermost(const CLI::App& app) {
   return chosen.empty() ? app : innermost(*chosen.front());
 }
 
+// What is wrong with the options, in the form of the other errors: CLI11 has words of its own for an option
+// without its value ("--seed: 1 required UINT missing") and for one that came twice ("--model: At Most 1
+// required but received 2").
+std::string problem_of(const CLI::ParseError& error, const std::string& message) {
+  if (!dynamic_cast<const CLI::ArgumentMismatch*>(&error)) return message;
+  const std::string what = error.what(), name = what.substr(0, what.find(':'));
+  std::string problem;
+  if (what.ends_with(" missing") || what.find("At least") != std::string::npos)
+    problem = name + ": expected a value, got none\n";
+  else if (const std::size_t at = what.find("At Most 1 required but received "); at != std::string::npos)
+    problem = name + ": expected once, got it " + what.substr(what.rfind(' ') + 1) + " times\n";
+  const std::size_t line = message.find('\n');
+  return problem.empty() || line == std::string::npos ? message : problem + message.substr(line + 1);
+}
+
 // About each word that was not understood: the option or command nearest to it if one is near, and that an
 // option stands before its command. `first` is the word behind the command: if it names no command, that is
 // said too.
@@ -345,7 +360,7 @@ std::optional<int> CommandLine::run(std::vector<std::string> arguments) {
     // The message repeats the value, and an argument may be of any length.
     std::ostringstream message;
     if (app_->exit(error, std::cout, message) == 0) return 0;  // --help, --version
-    std::fprintf(stderr, "%s", excerpt_words(message.str(), 200).c_str());
+    std::fprintf(stderr, "%s", excerpt_words(problem_of(error, message.str()), 200).c_str());
     std::size_t depth = 1;
     for (const CLI::App* at = app_.get(); !at->get_subcommands().empty(); at = at->get_subcommands().front())
       ++depth;

@@ -37,6 +37,18 @@ says 2 "--repetition-penalty: expected a number above 0, got '0'" generate --mod
 says 2 "--weights: expected one of f32, int8, bf16, got 'f16'" translate --model model --weights f16
 says 2 "--cell: expected one of rnn, gru, lstm, got 'GRU'" train --cell GRU --output new
 
+# An option without its value, and one that came twice, wherever it stands.
+for command in 'generate --model' 'embed --model' 'inspect --model' 'train --output new --seed' 'translate --model model --beam-size' \
+  'bench train --rivals' 'bench generate --texts'; do
+  read -ra words <<<"$command"
+  says 2 "${words[-1]}: expected a value, got none" "${words[@]}"
+done
+says 2 "--model: expected once, got it 2 times" generate --model language --model model --prompt a
+says 2 "--seed: expected once, got it 3 times" train --seed 1 --seed 2 --output new --seed 3
+says 2 "--rivals: expected once, got it 2 times" bench translate --rivals none --rivals none
+says 2 "--input: expected once, got it 2 times" classify --model model --input source --input source
+if grep -qi 'required' errors; then fail "CLI11's words: $(cat errors)"; fi
+
 # What a training cannot be is refused before its folder is made.
 says 1 "argument '--heads': expected a divisor of --dim, which is 16, got 3" train "${small[@]}" --heads 3 --output new
 says 1 "argument '--heads': expected heads of an even width with --positions rotary, so a divisor of 8, got 16" \
