@@ -1,23 +1,8 @@
 #!/usr/bin/env bash
 # generate.sh FOVEA: tests `fovea generate`: a text that is saved and continued, many texts, and wrong input.
-set -euo pipefail
-fovea=$(realpath "$1")
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-"$(dirname "$fovea")/tests/language_model" "$work/model"
-cd "$work"
-fail() {
-  echo "generate: $*" >&2
-  exit 1
-}
+. "$(dirname "$0")/script.bash"
+"$(dirname "$fovea")/tests/language_model" model
 generate() { "$fovea" generate --model model --cpu-threads 1 "$@"; }
-# refused WORDS ARGUMENTS...: the command fails, and says WORDS.
-refused() {
-  local words=$1
-  shift
-  if generate "$@" >out 2>errors; then fail "took $*"; fi
-  grep -qF -- "$words" errors || fail "expected '$words', got '$(cat errors)'"
-}
 
 # A prompt of 150 words is read in three pieces, and the text runs on over the end of a page.
 prompt=$(for _ in $(seq 25); do printf 'the cat sat on a mat '; done)
@@ -112,8 +97,8 @@ END
 for wrong in '' 'a' '5 -6' '5.0' '99999999999' '4000'; do
   by_ids "$wrong" --length 2 >out 2>errors && [[ -n $wrong ]] && fail "took the ids '$wrong'"
 done
-refused 'nothing beside --prompt-ids' --prompt-ids '5' --prompt 'a' --length 3
-refused 'nothing beside --input' --input prompts.jsonl --json
+refused 'nothing beside --prompt-ids' generate --prompt-ids '5' --prompt 'a' --length 3
+refused 'nothing beside --input' generate --input prompts.jsonl --json
 # A text that does not fit is refused before it begins.
 cp -r model long
 sed -i 's/: 400\b/: 1000000/' long/config.json
@@ -122,7 +107,7 @@ grep -q 'more bytes are needed' errors || fail "expected a limit of bytes, got '
 [[ ! -s out ]] || fail "wrote before it refused"
 for option in '--system s' --stats --show-prompt '--template t' '--tools t' "--template-variables {}" '--messages m' --chat; do
   # shellcheck disable=SC2086
-  refused "${option%% *}" --prompt-ids '5 6 7' $option
+  refused "${option%% *}" generate --prompt-ids '5 6 7' $option
 done
 
 # A text may have one token more than the model reads, by beams too. A longer one is refused before any of it
@@ -137,7 +122,7 @@ for beams in 1 2; do
   if short --length 14 --beam-size $beams >out 2>errors; then fail "14 tokens with $beams beams"; fi
   grep -q -- "--length.*at most 13" errors && [[ ! -s out ]] || fail "$(cat out errors)"
 done
-refused '--stats' --prompt a --beam-size 2 --stats
+refused '--stats' generate --prompt a --beam-size 2 --stats
 
 # Text ends before a stop string, wherever tokens end, and nothing of it is printed.
 generate --prompt 'the cat' --length 30 --seed 5 >whole
@@ -160,16 +145,16 @@ with open("stops.jsonl", "w") as file:
 answers = [json.loads(line) for line in run("--input", "stops.jsonl").splitlines()]
 assert [one["text"] for one in answers] == [expected, whole] and [one["finish"] for one in answers] == ["stop", "length"], answers
 END
-refused 'at least one byte' --prompt a --stop ''
-refused 'nothing beside --save-state' --prompt a --stop b --save-state stopped
+refused 'at least one byte' generate --prompt a --stop ''
+refused 'nothing beside --save-state' generate --prompt a --stop b --save-state stopped
 echo '{"prompt": "a", "stop": [""]}' >wrong.jsonl
-refused '"stop": expected a text' --input wrong.jsonl
+refused '"stop": expected a text' generate --input wrong.jsonl
 echo '{"prompt": "a", "messages": []}' >wrong.jsonl
-refused 'got both' --input wrong.jsonl
+refused 'got both' generate --input wrong.jsonl
 echo '{"messages": [{"role": "user", "content": "a"}]}' >wrong.jsonl
-refused 'has no chat template' --input wrong.jsonl
-refused 'has no chat template' --chat a
-refused '--chat or --messages beside it' --system b --prompt a
+refused 'has no chat template' generate --input wrong.jsonl
+refused 'has no chat template' generate --chat a
+refused '--chat or --messages beside it' generate --system b --prompt a
 
 # A conversation under the folder's template: its text and ids, with the messages spelt in every way.
 cp -r model chat
@@ -237,14 +222,14 @@ not_chat "'--tools': expected an array" --chat a --tools object.json --show-prom
 not_chat "'--template': expected default, got x" --chat a --template x --show-prompt
 not_chat 'no --save-state and no --load-state' --chat a --save-state state
 echo 'not json' >wrong.jsonl
-refused "wrong.jsonl (line 1, column 1): syntax error" --input wrong.jsonl
+refused "wrong.jsonl (line 1, column 1): syntax error" generate --input wrong.jsonl
 [[ $(grep -o 'wrong.jsonl' errors | wc -l) == 1 ]] || fail "names the file twice: $(cat errors)"
 ! grep -q 'got null' errors || fail "$(cat errors)"
 echo '[1]' >wrong.jsonl
-refused 'expected a JSON object, got [1]' --input wrong.jsonl
+refused 'expected a JSON object, got [1]' generate --input wrong.jsonl
 for length in 9223372036854775807 18446744073709551615; do
   echo "{\"prompt\": \"a\", \"length\": $length}" >wrong.jsonl
-  refused "$length" --input wrong.jsonl
+  refused "$length" generate --input wrong.jsonl
 done
 
 # Beams find a text that is at least as probable as the greedy one of the same length.
@@ -270,10 +255,10 @@ cmp <(beams --temperature 1 --seed 5) <(beams --temperature 1 --seed 5) || fail 
 cmp plain <(beams --temperature 0) || fail "beams at temperature 0"
 [[ $(beams --temperature 0.001 --seed 5 | python3 -c 'import json, sys; print(json.load(sys.stdin)["ids"])') == \
   "$(python3 -c 'import json; print(json.load(open("plain"))["ids"])')" ]] || fail "beams near temperature 0"
-refused '--top-p' --prompt a --beam-size 2 --top-p 2
-refused "'--length-penalty': expected a --beam-size above 1" --prompt a --length-penalty 0.8
-refused "'--early-stopping': expected a --beam-size above 1" --prompt a --early-stopping on
-refused 'one of off, on, never' --prompt a --beam-size 2 --early-stopping maybe
+refused '--top-p' generate --prompt a --beam-size 2 --top-p 2
+refused "'--length-penalty': expected a --beam-size above 1" generate --prompt a --length-penalty 0.8
+refused "'--early-stopping': expected a --beam-size above 1" generate --prompt a --early-stopping on
+refused 'one of off, on, never' generate --prompt a --beam-size 2 --early-stopping maybe
 ! grep -q '[^ -~]' errors || fail "bytes of no letters: $(cat errors)"
 # The log-probability of a text of beams is that of the model, whatever the options.
 generate --prompt 'the cat' --length 6 --beam-size 3 --repetition-penalty 1.5 --json >beams
@@ -308,7 +293,7 @@ for one, other in zip(many, alone):
     assert all(one[key] == other[key] for key in ("text", "tokens", "finish", "log_probability")), (one, other)
 END
 echo '{"prompt": "a", "top_k": 3}' >wrong.jsonl
-refused '"top_k": expected a "temperature" above 0 beside it, because the 2 beams are searched' --input wrong.jsonl --beam-size 2
+refused '"top_k": expected a "temperature" above 0 beside it, because the 2 beams are searched' generate --input wrong.jsonl --beam-size 2
 # Lines may draw, each with a seed of its own.
 for seed in 5 6; do echo "{\"prompt\": \"the cat\", \"length\": 8, \"temperature\": 1, \"seed\": $seed}"; done >drawn.jsonl
 generate --input drawn.jsonl --beam-size 3 >many
@@ -319,7 +304,7 @@ many, alone = ([json.loads(line)["text"] for line in open(name)] for name in sys
 assert many == alone, (many, alone)
 END
 echo '{"prompt": "a", "length": 0}' >wrong.jsonl
-refused 'at least 1' --input wrong.jsonl --beam-size 2
+refused 'at least 1' generate --input wrong.jsonl --beam-size 2
 
 # The folder says how many beams, and the command line may say another number.
 cp -r model searching
@@ -440,12 +425,12 @@ sed 's/{/{"use_mrope": true,/' model/config.json >ids/config.json
 cp model/config.json ids
 
 # Wrong input is named, and leaves a state as it was.
-refused '--prompt' --length 3
-refused "the prompt': expected at most 400 tokens" --prompt "$prompt $prompt $prompt" --length 3
-refused 'too few for the header' --prompt a --load-state prompts.jsonl
+refused '--prompt' generate --length 3
+refused "the prompt': expected at most 400 tokens" generate --prompt "$prompt $prompt $prompt" --length 3
+refused 'too few for the header' generate --prompt a --load-state prompts.jsonl
 cp state before
 head -c 5000 before >state
-refused state --load-state state --length 3 --save-state state
+refused state generate --load-state state --length 3 --save-state state
 cmp -n 5000 state before || fail "a refused state was written"
 mkdir other && "$(dirname "$fovea")/tests/language_model" other
 cp before state
@@ -453,13 +438,13 @@ printf 'x' | dd of=other/model.safetensors bs=1 seek=$(($(stat -c %s other/model
 if "$fovea" generate --model other --load-state state --length 1 2>errors; then fail "took the state of another model"; fi
 grep -q 'another model' errors || fail "$(cat errors)"
 echo '{"prompt": "a", "lenght": 3}' >wrong.jsonl
-refused '"lenght"' --input wrong.jsonl
+refused '"lenght"' generate --input wrong.jsonl
 echo '{"prompt": 3}' >wrong.jsonl
-refused 'expected a text' --input wrong.jsonl
+refused 'expected a text' generate --input wrong.jsonl
 echo '["a"]' >wrong.jsonl
-refused 'wrong.jsonl (line 1)' --input wrong.jsonl
+refused 'wrong.jsonl (line 1)' generate --input wrong.jsonl
 echo '{"prompt": "a", "length": 1000}' >wrong.jsonl
-refused 'line 1' --input wrong.jsonl
+refused 'line 1' generate --input wrong.jsonl
 # A wrong line is answered by its error, and the others go on to what they are without it.
 goes_on() { # NUMBER WORDS: of the answers in the file out, that one is an error with these words, and the others are texts.
   python3 - out "$@" <<'END'
@@ -487,10 +472,10 @@ for beams in 1 2; do
     diff <(sed 's/"id":[0-9]*//' good) <(sed -n '1p;3p' out | sed 's/"id":[0-9]*//') || fail "'$wrong' changed the others"
   done
 done
-refused '--input' --input prompts.jsonl --prompt a
-refused '--save-state' --input prompts.jsonl --save-state state
+refused '--input' generate --input prompts.jsonl --prompt a
+refused '--save-state' generate --input prompts.jsonl --save-state state
 for path in nowhere/state model; do
-  refused "'--save-state': expected a file in a folder that may be written to" --prompt a --length 3 --save-state $path
+  refused "'--save-state': expected a file in a folder that may be written to" generate --prompt a --length 3 --save-state $path
   [[ ! -s out ]] || fail "wrote a text before it refused $path"
 done
 

@@ -1,14 +1,6 @@
 #!/usr/bin/env bash
 # inspect.sh FOVEA: tests the files of `fovea inspect`, for an encoder's self-attention and for a decoder's attention to the source.
-set -euo pipefail
-fovea=$1
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-cd "$work"
-fail() {
-  echo "inspect: $*" >&2
-  exit 1
-}
+. "$(dirname "$0")/script.bash"
 
 "$fovea" train --model transformer --output model --corpus generated --corpus-size 300 --tokenizer whitespace --dim 16 \
   --dim-ffn 16 --heads 2 --layers 2 --mini-batch-words 200 --max-updates 2 --cpu-threads 1 2>/dev/null

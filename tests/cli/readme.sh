@@ -1,14 +1,7 @@
 #!/usr/bin/env bash
 # readme.sh FOVEA: runs the commands of the README as they stand there, with less training.
-set -euo pipefail
-fovea=$(realpath "$1") root=$(cd "$(dirname "$0")/../.." && pwd)
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-cd "$work"
-fail() {
-  echo "readme: $*" >&2
-  exit 1
-}
+root=$(cd "$(dirname "$0")/../.." && pwd)
+. "$(dirname "$0")/script.bash"
 mkdir bin
 ln -s "$fovea" bin/fovea
 PATH=$PWD/bin:$PATH

@@ -1,14 +1,6 @@
 #!/usr/bin/env bash
 # fovea shortlist and fovea translate --shortlist: a list is learnt, read, and changes what may be written.
-set -euo pipefail
-fovea=$1
-folder=$(mktemp -d)
-trap 'rm -rf "$folder"' EXIT
-cd "$folder"
-fail() {
-  echo "shortlist: $*" >&2
-  exit 1
-}
+. "$(dirname "$0")/script.bash"
 
 "$fovea" train --model transformer --corpus generated --corpus-size 300 --tokenizer whitespace --dim 16 --dim-ffn 16 \
   --heads 2 --layers 1 --mini-batch-words 200 --lr-warmup 5 --cpu-threads 1 --output model --max-updates 8 2>log ||

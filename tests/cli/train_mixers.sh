@@ -1,15 +1,7 @@
 #!/usr/bin/env bash
 # fovea train --model transformer --mixers: a translator by recurrences is trained, stopped, resumed with the same bits,
 # translates greedily and by beams, and is shown and looked into.
-set -euo pipefail
-fovea=$1
-folder=$(mktemp -d)
-trap 'rm -rf "$folder"' EXIT
-cd "$folder"
-fail() {
-  echo "train_mixers: $*" >&2
-  exit 1
-}
+. "$(dirname "$0")/script.bash"
 expect() {
   grep -qF -- "$1" "$2" || fail "expected '$1' in: $(cat "$2")"
 }
