@@ -85,6 +85,10 @@ def ssd(
     _expect("dt", dt, "[batch, seqlen, nheads]", (batch, seqlen, heads))
     _expect("A", A, "[nheads]", (heads,))
     _expect("B", B, "[batch, seqlen, ngroups, dstate]", (batch, seqlen, *B.shape[2:]))
+    groups = int(B.shape[2])
+    if groups == 0 or heads % groups != 0:
+        what = f"[batch, seqlen, ngroups, dstate] with an ngroups that divides nheads, which is {heads}"
+        raise InvalidArgument("ssd", "B", what, described(B))
     _expect("C", C, "the shape of B", tuple(B.shape))
     _expect("D", D, "[nheads] or [nheads, headdim]", (heads,), (heads, dim))
     _expect("z", z, "the shape of x", (batch, seqlen, heads, dim))
