@@ -6,6 +6,7 @@
 
 #include "cli/commands.h"
 #include "cli/head_texts.h"
+#include "cli/progress.h"
 #include "fovea/core/error.h"
 #include "fovea/models/heads.h"
 #include "fovea/train/sentence_embedder.h"
@@ -43,9 +44,12 @@ void rank_pairs(const Options& o) {
   const models::ScoreFunction function =
       model.config().pair_score_function.value_or(models::ScoreFunction::sigmoid);
   std::vector<double> scores;
-  model.run(encodings, [&](std::size_t, const Tensor& logits) {
+  CountProgress progress("rank", "passages");
+  model.run(encodings, [&](std::size_t number, const Tensor& logits) {
+    progress.show(static_cast<std::int64_t>(number), std::ssize(encodings));
     scores.push_back(models::scores_of(function, {logits.data<float>(), 1}).front());
   });
+  progress.clear();
   print_best(o, passages, scores);
 }
 
@@ -55,7 +59,11 @@ void rank_vectors(const Options& o) {
   train::SentenceEmbedder embedder(o.head.model, autograd::parse_weight_type(o.head.weights));
   const models::SentenceFolder& folder = embedder.folder();
   const auto vectors_of = [&](std::span<const std::string> texts, const std::string& prompt) {
-    Tensor vectors = embedder.vectors(texts, prompt, [](std::int64_t) { return !stop_requested(); });
+    CountProgress progress("rank", "passages");
+    Tensor vectors = embedder.vectors(texts, prompt, [&](std::int64_t done) {
+      progress.show(done, std::ssize(texts));
+      return !stop_requested();
+    });
     if (stop_requested()) throw Stopped{"stopped"};
     expect_numbers(vectors, o.head.model, "a text");
     return vectors;
