@@ -14,13 +14,9 @@ torch = pytest.importorskip("torch")
 import fovea.torch  # noqa: E402
 from fovea.torch import _mamba  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
+from torch_support import F64, rand  # noqa: E402
 
 B, D, L, N, G, W = 2, 6, 19, 3, 2, 4
-F64 = torch.float64
-
-
-def rand(*shape, seed=0, dtype=F64, grad=True):
-    return torch.randn(shape, dtype=F64, generator=torch.Generator().manual_seed(seed)).to(dtype).requires_grad_(grad)
 
 
 def rate(*shape, seed=9):

@@ -19,6 +19,10 @@ def math_sdpa(*args, **kwargs):
         return theirs(*args, **kwargs)
 
 
+def rand(*shape, seed=0, dtype=F64, grad=True):
+    return torch.randn(shape, dtype=F64, generator=torch.Generator().manual_seed(seed)).to(dtype).requires_grad_(grad)
+
+
 def tensors(*shapes, dtype=F64, seed=0, grad=False):
     generator = torch.Generator().manual_seed(seed)
     found = [torch.randn(shape, dtype=F64, generator=generator).to(dtype) for shape in shapes]
