@@ -1,19 +1,15 @@
 #include "fovea/models/batcher.h"
 
 #include <algorithm>
-#include <deque>
-#include <list>
-#include <map>
 #include <mutex>
 #include <new>
-#include <set>
 #include <span>
 #include <string>
 #include <utility>
 
 #include "fovea/core/cancellation.h"
 #include "fovea/core/executor.h"
-#include "models/sampling.h"
+#include "models/batcher_impl.h"
 
 namespace fovea::models {
 namespace {
@@ -29,77 +25,6 @@ void check(const BatcherOptions& options) {
 }
 
 }  // namespace
-
-struct Batcher::Impl {
-  Impl(LanguageModel& of, const BatcherOptions& given)
-      : model(of),
-        options(given),
-        cache({.layers = of.cache_layers(Paged{prompt_piece}),
-               .limit_bytes = given.limit_bytes,
-               .prefix_bytes = given.prefix_bytes}),
-        shares_pages(std::ranges::all_of(cache.options().layers, [](const CacheLayer& layer) {
-          return layer.store == CacheStore(Paged{prompt_piece});
-        })) {}
-
-  // A request, and its sequence once it runs.
-  struct Text {
-    std::uint64_t number = 0;
-    Request request;
-    std::int64_t bytes = 0;  // that it takes at most
-    Sequence sequence = {};
-    Generated written = {};
-    bool waits = false;  // in the last step, for another text that read the same piece
-
-    std::int64_t read(const KvCache& cache) const { return sequence ? cache.length(sequence) : 0; }
-    // What is to be read next: a piece of the prompt, or the last token.
-    std::span<const std::int32_t> next(const KvCache& cache) const {
-      if (!written.ids.empty()) return std::span(written.ids).last(1);
-      const std::int64_t length = read(cache);
-      return next_piece(std::span(request.prompt).subspan(static_cast<std::size_t>(length)), length);
-    }
-  };
-
-  // One row of a step: what a text reads.
-  struct Reading {
-    Text* text = nullptr;
-    std::int64_t rows = 0;
-    bool writes = false;            // whether a token follows
-    std::exception_ptr error = {};  // why that token could not be chosen
-  };
-
-  // Readings of a step that one thread computes.
-  struct Share {
-    std::span<Reading> readings;
-    std::exception_ptr error = {};  // why they were not read
-  };
-
-  void take_arrivals();
-  void admit();
-  void look_up(Text& text);
-  std::vector<Reading> choose();
-  std::vector<Share> share_out(std::span<Reading> readings);
-  void write(const Share& share, const Tensor& rows);
-  void read(const Share& share);
-  void tell(const Reading& reading);
-  void end(Text& text, Finish finish, std::exception_ptr error = {});
-  void drop_ended();
-  void count(std::span<const Share> shares);
-
-  LanguageModel& model;
-  const BatcherOptions options;
-  // Of the thread that steps.
-  KvCache cache;
-  bool shares_pages = false;  // whether start(ids) of this cache can find anything
-  std::deque<Text> queue;     // not yet running, in the order of arrival
-  std::list<Text> running;    // in the order of arrival
-  std::int64_t promised = 0;  // bytes of all that run
-  // Of all threads.
-  mutable std::mutex mutex;
-  std::deque<Text> arrivals;
-  std::set<std::uint64_t> open, cancelled;
-  std::uint64_t last_number = 0;
-  Stats stats;
-};
 
 Batcher::Batcher(LanguageModel& model, const BatcherOptions& options) {
   check(options);
@@ -154,126 +79,6 @@ Batcher::Stats Batcher::stats() const {
 
 CacheBytes Batcher::bytes() const {
   return impl_->cache.bytes();
-}
-
-void Batcher::Impl::end(Text& text, Finish finish, std::exception_ptr error) {
-  text.sequence = Sequence();
-  {
-    const std::lock_guard lock(mutex);
-    open.erase(text.number);
-    cancelled.erase(text.number);
-  }
-  if (text.request.done)
-    text.request.done(
-        {.request = text.number, .finish = finish, .generated = std::move(text.written), .error = error});
-}
-
-// Takes over what was submitted, and ends what was cancelled.
-void Batcher::Impl::take_arrivals() {
-  std::set<std::uint64_t> ending;
-  {
-    const std::lock_guard lock(mutex);
-    std::move(arrivals.begin(), arrivals.end(), std::back_inserter(queue));
-    arrivals.clear();
-    ending = cancelled;
-  }
-  const auto move_cancelled = [&](auto& texts, const auto& leave) {
-    for (auto at = texts.begin(); at != texts.end();) {
-      if (!ending.contains(at->number)) {
-        ++at;
-        continue;
-      }
-      Text text = std::move(*at);
-      at = texts.erase(at);
-      leave(text);
-      end(text, Finish::cancelled);
-    }
-  };
-  if (ending.empty()) return;
-  move_cancelled(queue, [](const Text&) {});
-  move_cancelled(running, [&](const Text& text) { promised -= text.bytes; });
-}
-
-// Starts requests in the order of their arrival, as long as all that run keep room to their ends.
-void Batcher::Impl::admit() {
-  while (!queue.empty() && std::ssize(running) < options.step_tokens) {
-    Text& first = queue.front();
-    if (first.request.sample.length == 0) {
-      Text text = std::move(first);
-      queue.pop_front();
-      end(text, Finish::length);
-      continue;
-    }
-    if (first.bytes > options.limit_bytes - promised) return;
-    first.sequence = cache.start();
-    look_up(first);
-    promised += first.bytes;
-    running.push_back(std::move(first));
-    queue.pop_front();
-  }
-}
-
-// Takes the pages that others have read of the same prompt, where those are more than the text has. A page
-// holds one piece, and only rows of prompts are known. So what is found has the bits that this text would
-// compute.
-void Batcher::Impl::look_up(Text& text) {
-  const std::int64_t read = text.read(cache);
-  if (cache.find_prefix(text.request.prompt, text.request.salt) <= read) return;
-  text.sequence = cache.start(text.request.prompt, text.request.salt);
-  const std::lock_guard lock(mutex);
-  stats.shared += cache.length(text.sequence) - read;
-}
-
-// Each text reads once a step. A prompt whose next piece another text reads in this step waits, and takes
-// that piece's page in the next step.
-std::vector<Batcher::Impl::Reading> Batcher::Impl::choose() {
-  std::vector<Reading> readings;
-  std::int64_t left = options.step_tokens;
-  // What this step reads of prompts: all ids up to the end of a piece, by that end and by the salt.
-  std::multimap<std::pair<std::int64_t, std::uint64_t>, std::span<const std::int32_t>> pieces;
-  const auto another_reads = [&](const Text& text, std::int64_t end) {
-    const auto ids = std::span(text.request.prompt).first(static_cast<std::size_t>(end));
-    const auto [first, last] = pieces.equal_range({end, text.request.salt});
-    const bool found =
-        std::any_of(first, last, [&](const auto& piece) { return std::ranges::equal(piece.second, ids); });
-    if (!found) pieces.insert({{end, text.request.salt}, ids});
-    return found;
-  };
-  for (const bool prompts : {false, true}) {
-    for (Text& text : running) {
-      if (text.written.ids.empty() != prompts) continue;
-      if (std::exchange(text.waits, false)) look_up(text);
-      const std::int64_t rows = std::ssize(text.next(cache));
-      if (rows > left) break;  // a piece is never cut: its length decides bits
-      // The last piece of a prompt is not found by start(ids), because its last row is to be computed.
-      const std::int64_t end = text.read(cache) + rows;
-      text.waits = prompts && shares_pages && end % prompt_piece == 0 &&
-                   end < std::ssize(text.request.prompt) && another_reads(text, end);
-      if (text.waits) continue;
-      left -= rows;
-      readings.push_back({&text, rows, !prompts || end == std::ssize(text.request.prompt)});
-    }
-  }
-  return readings;
-}
-
-// Passes on the token that was written, and ends the text where that was its last.
-void Batcher::Impl::tell(const Reading& reading) {
-  if (!reading.writes) return;
-  Text& text = *reading.text;
-  bool ends = false;
-  try {
-    if (reading.error) std::rethrow_exception(reading.error);
-    if (text.request.token)
-      text.request.token(text.written.ids.back(), text.written.log_probabilities.back());
-    ends = text.request.ends && text.request.ends(text.written.ids);
-  } catch (...) {
-    return end(text, Finish::failed, std::current_exception());
-  }
-  const auto& stop = text.request.stop;
-  if (ends || std::find(stop.begin(), stop.end(), text.written.ids.back()) != stop.end())
-    return end(text, Finish::stop);
-  if (std::ssize(text.written.ids) == text.request.sample.length) end(text, Finish::length);
 }
 
 // Readings of a small model are shared out among the threads, since its products are too short to be split:
@@ -351,14 +156,6 @@ void Batcher::Impl::read(const Share& share) {
       reading.error = nullptr;
     }
     throw;
-  }
-}
-
-void Batcher::Impl::drop_ended() {
-  for (auto text = running.begin(); text != running.end();) {
-    const bool ended = !text->sequence;
-    if (ended) promised -= text->bytes;
-    text = ended ? running.erase(text) : std::next(text);
   }
 }
 
