@@ -42,6 +42,8 @@ struct GenerateOptions {
   int threads = 0;
 };
 
+/// Does what the options say.
+void generate(GenerateOptions options);
 /// Refuses options that contradict each other. Throws InvalidArgument.
 void check(const GenerateOptions& options);
 /// How many beams, and how they are searched: the folder says it where the command line does not.
