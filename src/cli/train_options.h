@@ -70,6 +70,8 @@ class NewTraining {
 train::Result run_named(const TrainCommand& options, const std::function<train::Result()>& train);
 /// Throws InvalidArgument for a cosine without an end.
 nn::Schedule schedule_of(const TrainCommand& options);
+/// Trains a translator on pairs of lines.
+void train_translator(const TrainCommand& options);
 /// Trains a language model on the text of a file.
 void train_language_model(const TrainCommand& options);
 
