@@ -1,119 +1,27 @@
 // A sequence in a file: what is loaded is what was saved, and a file that is damaged, foreign or too large is
-// refused before anything changes. FOVEA_CACHE_KILLS sets how often a process is killed while it saves.
+// refused before anything changes.
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <chrono>
-#include <csignal>
-#include <cstdlib>
 #include <cstring>
-#include <map>
-#include <thread>
 
+#include "cache/saved_sequence.h"
 #include "core/crc32c.h"
 #include "files/fuzz_count.h"
-#include "files/scratch.h"
 #include "fovea/cache/kv_cache.h"
 #include "fovea/core/philox.h"
 
 namespace fovea {
 namespace {
 
-class CacheFile : public files::ScratchFolder {
- protected:
-  std::string file() const { return path("sequence"); }
-};
-
-std::string bytes_of(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
-void write_bytes(const std::string& path, const std::string& bytes) {
-  std::filesystem::remove(path);  // ext4 flushes a file that is truncated and written again
-  std::ofstream(path, std::ios::binary) << bytes;
-}
-
-Tensor in(DType dtype, const Tensor& x) {
-  if (dtype != DType::f64) return x;  // append rounds f32 to 16 bits
-  Tensor wide(dtype, x.shape());
-  for (std::int64_t n = 0; n < x.count(); ++n)
-    wide.data<double>()[n] = static_cast<double>(x.data<float>()[n]) / 3;
-  return wide;
-}
-
-// Rows of a sequence by their seed and position, with ids if `with_ids`.
-void add(KvCache& cache, Sequence& s, std::int64_t rows, std::uint64_t seed, bool with_ids = true) {
-  while (rows > 0) {
-    const std::int64_t some = std::min<std::int64_t>(rows, 5);  // the slack of the rings
-    const std::int64_t length = cache.length(s);
-    cache.reserve(s, some);
-    for (std::int64_t l = 0; l < cache.layer_count(); ++l) {
-      const CacheLayer& spec = cache.options().layers[static_cast<std::size_t>(l)];
-      const auto rows_seed = seed * 1000003 + static_cast<std::uint64_t>(length * 100 + l);
-      const Tensor key =
-          in(spec.dtype, Tensor::normal({1, spec.num_kv_heads, some, spec.head_dim}, rows_seed));
-      const Tensor value = in(
-          spec.dtype, Tensor::normal({1, spec.num_kv_heads, some, std::max<std::int64_t>(spec.value_dim, 1)},
-                                     rows_seed + 50));
-      cache.append(l, s, key, spec.values == CacheValues::own ? ConstTensorView(value) : ConstTensorView());
-    }
-    std::vector<std::int32_t> ids;
-    for (std::int64_t n = 0; with_ids && n < some; ++n) ids.push_back(static_cast<std::int32_t>(length + n));
-    cache.commit(s, ids);
-    rows -= some;
-  }
-}
-
-// By position: keys and values of all heads.
-std::map<std::int64_t, std::string> rows_of(const KeyValueView& view) {
-  std::map<std::int64_t, std::string> found;
-  const auto element = static_cast<std::int64_t>(size_of(view.dtype));
-  for (const KeyValueRun& run : view.runs) {
-    for (std::int64_t r = 0; r < run.count; ++r) {
-      std::string& row = found[run.position + r];
-      for (std::int64_t h = 0; h < view.num_kv_heads; ++h) {
-        const auto at = [&](const std::byte* first, std::int64_t row_stride, std::int64_t head_stride) {
-          return reinterpret_cast<const char*>(first + (r * row_stride + h * head_stride) * element);
-        };
-        row.append(at(run.key, view.key_row_stride, view.key_head_stride),
-                   static_cast<std::size_t>(view.head_dim * element));
-        if (view.value_dim > 0)
-          row.append(at(run.value, view.value_row_stride, view.value_head_stride),
-                     static_cast<std::size_t>(view.value_dim * element));
-      }
-    }
-  }
-  return found;
-}
-
-void expect_same(const KvCache& a, const Sequence& s, const KvCache& b, const Sequence& t) {
-  ASSERT_EQ(a.length(s), b.length(t));
-  ASSERT_EQ(a.ids(s), b.ids(t));
-  for (std::int64_t l = 0; l < a.layer_count(); ++l)
-    ASSERT_EQ(rows_of(a.view(l, s)), rows_of(b.view(l, t))) << "layer " << l;
-}
-
-std::vector<KvCacheOptions> every_store() {
-  std::vector<KvCacheOptions> options;
-  const Ring ring{.window = 9, .sinks = 2, .slack = 5};
-  for (const DType dtype : {DType::f32, DType::f64, DType::bf16, DType::f16}) {
-    for (const CacheStore& store : std::vector<CacheStore>{Paged{4}, Contiguous{.capacity = 3}, ring}) {
-      CacheLayer plain{.num_kv_heads = 2, .head_dim = 6, .value_dim = 4, .dtype = dtype, .store = store};
-      CacheLayer latent = plain, keys = plain;
-      latent.values = CacheValues::first_of_keys;
-      keys.values = CacheValues::none;
-      keys.value_dim = -1;
-      options.push_back({.layers = {plain, latent, keys}});
-    }
-  }
-  const CacheLayer one{.num_kv_heads = 1, .head_dim = 3};
-  options.push_back({.layers = {one, one, one, one}});
-  options.back().layers[1].store = ring;
-  options.back().layers[2].store = Ring{.window = 7, .sinks = 0, .slack = 8};
-  options.back().layers[3].store = Contiguous{};
-  return options;
-}
+using testing::add;
+using testing::bytes_of;
+using testing::CacheFile;
+using testing::every_store;
+using testing::expect_same;
+using testing::rows_of;
+using testing::write_bytes;
 
 TEST_F(CacheFile, HoldsWhatWasSavedAndContinuesAsTheSequence) {
   for (const KvCacheOptions& options : every_store()) {
@@ -400,155 +308,6 @@ TEST_F(CacheFile, TheLimitHoldsBeforeAnythingChanges) {
     EXPECT_EQ(small.bytes().used, 4 * page) << "prefixes make room";
     EXPECT_EQ(small.bytes().mapped, memory == CacheMemory::mapped ? 2 * page : 0);
   }
-}
-
-TEST_F(CacheFile, PagesWithIdsAreFoundAgainUnderTheSaltOfTheLoad) {
-  KvCacheOptions options = every_store().front();
-  options.prefix_bytes = 1 << 20;
-  KvCache cache(options), other(options);
-  Sequence s = cache.start();
-  add(cache, s, 11, 1);
-  cache.save(s, file());
-  const std::vector<std::int32_t> ids = cache.ids(s);
-  for (const CacheMemory memory : {CacheMemory::copied, CacheMemory::mapped}) {
-    const std::uint64_t salt = memory == CacheMemory::copied ? 4 : 5;
-    Sequence t = other.load(file(), {.salt = salt, .memory = memory});
-    EXPECT_EQ(other.find_prefix(ids, salt), 8);
-    EXPECT_EQ(other.find_prefix(ids), 0);
-    other.release(t);
-    Sequence again = other.start(ids, salt);
-    EXPECT_EQ(other.length(again), 8) << "the pages are kept, in the file if they lie there";
-    add(other, again, 9, 3);
-    Sequence whole = cache.fork(s);
-    cache.truncate(whole, 8);
-    add(cache, whole, 9, 3);
-    expect_same(cache, whole, other, again);
-  }
-}
-
-TEST_F(CacheFile, AMappedFileMayBeReplacedOrRemoved) {
-  const KvCacheOptions options = every_store().front();
-  KvCache cache(options), other(options);
-  Sequence s = cache.start(), shorter = cache.start();
-  add(cache, s, 29, 1);
-  add(cache, shorter, 2, 2);
-  cache.save(s, file());
-  const Sequence t = other.load(file(), {.memory = CacheMemory::mapped});
-  cache.save(shorter, file());
-  expect_same(cache, s, other, t);
-  const Sequence u = other.load(file(), {.memory = CacheMemory::mapped});
-  std::filesystem::remove(file());
-  expect_same(cache, shorter, other, u);
-  other.save(t, file());  // a sequence may be saved over the file in which it lies
-  const Sequence v = other.load(file(), {.memory = CacheMemory::mapped});
-  other.save(v, file());
-  expect_same(cache, s, other, v);
-  KeyValueView view;
-  {
-    KvCache third(options);
-    Sequence w = third.load(file(), {.memory = CacheMemory::mapped});
-    view = third.view(0, w);
-  }
-  EXPECT_EQ(rows_of(view), rows_of(cache.view(0, s))) << "a view outlives the cache";
-}
-
-TEST_F(CacheFile, ACopyDoesNotNeedTheFileAnyMore) {
-  KvCache cache(every_store().front()), other(every_store().front());
-  Sequence s = cache.start();
-  add(cache, s, 29, 1);
-  cache.save(s, file());
-  const Sequence t = other.load(file());
-  std::filesystem::resize_file(file(), 0);
-  expect_same(cache, s, other, t);
-}
-
-TEST_F(CacheFile, AMappedPageIsCopiedBeforeItIsWritten) {
-  const CacheLayer layer{.num_kv_heads = 2, .head_dim = 4, .store = Paged{4}};
-  const std::int64_t page = 2 * 2 * 4 * 4 * 4;
-  KvCache cache({.layers = {layer}}), other({.layers = {layer}});
-  Sequence s = cache.start();
-  add(cache, s, 16, 1, false);  // a page with ids is copied because it can be found
-  cache.save(s, file());
-  const std::string saved = bytes_of(file());
-  Sequence t = other.load(file(), {.memory = CacheMemory::mapped});
-  EXPECT_EQ(other.bytes().mapped, 4 * page);
-  EXPECT_EQ(other.bytes().used, 4 * page);
-  for (Sequence* one : {&s, &t}) {
-    KvCache& of = one == &s ? cache : other;
-    of.truncate(*one, 10);
-    add(of, *one, 5, 3, false);
-  }
-  expect_same(cache, s, other, t);
-  EXPECT_EQ(other.bytes().mapped, 2 * page);
-  EXPECT_EQ(bytes_of(file()), saved);
-}
-
-// ThreadSanitizer watches this one.
-TEST_F(CacheFile, ThreadsShareAMapping) {
-  const KvCacheOptions options = every_store().front();
-  KvCache cache(options);
-  Sequence s = cache.start();
-  add(cache, s, 29, 1);
-  cache.save(s, file());
-  std::vector<std::thread> threads;
-  Sequence mapped = cache.load(file(), {.memory = CacheMemory::mapped});
-  std::vector<Sequence> forks;
-  for (int n = 0; n < 4; ++n) forks.push_back(cache.fork(mapped));
-  cache.release(mapped);
-  const auto expected = rows_of(cache.view(0, s));
-  std::atomic<int> wrong{0};
-  for (std::size_t n = 0; n < 4; ++n) {
-    threads.emplace_back([&, n] {
-      for (int round = 0; round < 50; ++round) {
-        Sequence own = cache.fork(forks[n]);
-        cache.truncate(own, 9 + round % 9);
-        add(cache, own, 3, n);
-        const Sequence loaded = cache.load(file(), {.salt = n, .memory = CacheMemory::mapped});
-        if (rows_of(cache.view(0, loaded)) != expected) ++wrong;
-      }
-      cache.release(forks[n]);
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
-  EXPECT_EQ(wrong, 0);
-  EXPECT_EQ(cache.bytes().mapped, 0);
-}
-
-TEST_F(CacheFile, AKilledProcessLeavesTheOldFileOrTheNewOne) {
-  const char* given = std::getenv("FOVEA_CACHE_KILLS");
-  const int kills = given ? std::atoi(given) : 10;
-  const KvCacheOptions options{.layers = {{.num_kv_heads = 2, .head_dim = 32, .store = Paged{16}}}};
-  KvCache cache(options);
-  Sequence first = cache.start(), second = cache.start();
-  add(cache, first, 200, 1);
-  add(cache, second, 300, 2);
-  cache.save(first, file());
-  PhiloxStream random(7);
-  int changed = 0;
-  std::int64_t before = 200;
-  for (int n = 0; n < kills; ++n) {
-    const pid_t child = ::fork();
-    ASSERT_GE(child, 0);
-    if (child == 0) {
-      for (;;) {
-        cache.save(second, file());
-        cache.save(first, file());
-      }
-    }
-    std::this_thread::sleep_for(std::chrono::microseconds(random.next_below(20000)));
-    ::kill(child, SIGKILL);
-    int status = 0;
-    ASSERT_EQ(::waitpid(child, &status, 0), child);
-    ASSERT_TRUE(WIFSIGNALED(status));
-    KvCache other(options);
-    const Sequence t = other.load(file());
-    const std::int64_t length = other.length(t);
-    ASSERT_TRUE(length == 200 || length == 300) << length;
-    ASSERT_NO_FATAL_FAILURE(expect_same(cache, length == 200 ? first : second, other, t));
-    changed += length != before;
-    before = length;
-  }
-  if (kills >= 100) EXPECT_GT(changed, 0) << "no child ever came to saving";
 }
 
 }  // namespace
