@@ -31,14 +31,15 @@ struct Module {
 std::vector<Module> read_modules(const std::filesystem::path& folder) {
   const std::filesystem::path path = folder / "modules.json";
   const auto refuse = [&](const std::string& reason) { throw FileError(path.string(), -1, reason); };
-  const json modules = files::parse_json_object(
-                           path.string(), "{\"modules\":" + files::read_file(path, kMaxBytes) + "}", kDepth)
-                           .at("modules");
+  const nlohmann::ordered_json modules =
+      files::parse_ordered_json(path.string(), files::read_file(path, kMaxBytes), kDepth);
   if (!modules.is_array()) refuse("expected an array of modules");
   std::vector<Module> result;
-  for (const json& module : modules) {
-    if (!module.is_object() || !module.value("type", json()).is_string() ||
-        !module.value("path", json()).is_string())
+  const auto is_text = [](const nlohmann::ordered_json& module, const char* key) {
+    return module.contains(key) && module[key].is_string();
+  };
+  for (const nlohmann::ordered_json& module : modules) {
+    if (!module.is_object() || !is_text(module, "type") || !is_text(module, "path"))
       refuse("expected modules with a type and a path");
     const auto type = module["type"].get<std::string>();
     const std::filesystem::path below = module["path"].get<std::string>();

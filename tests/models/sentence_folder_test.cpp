@@ -77,6 +77,13 @@ TEST_F(SentenceFolders, WhatIsNotKnownIsRefused) {
     write("modules.json", text);
     EXPECT_NE(refusal(), "accepted") << text;
   }
+  // What is no JSON is told by its place in the file.
+  write("modules.json", "[\n {]");
+  EXPECT_NE(refusal().find("modules.json (line 2, column 3)"), std::string::npos) << refusal();
+  write("modules.json", "[1] 2");
+  EXPECT_NE(refusal().find("modules.json (line 1, column 5)"), std::string::npos) << refusal();
+  write("modules.json", "{}");
+  EXPECT_NE(refusal().find("expected an array of modules"), std::string::npos) << refusal();
 }
 
 TEST_F(SentenceFolders, TheConfigOfTheModelIsReadByItsKeys) {

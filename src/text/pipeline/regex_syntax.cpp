@@ -159,14 +159,15 @@ class Translator {
   // result_ gathers the items of the operand that is read.
   Class read_class(int depth) {
     constexpr int most_depth = 8;
-    if (depth > most_depth || (depth > 0 && starts("[:"))) refuse("such a class in a class");
+    if (depth > most_depth) refuse("classes in classes deeper than " + std::to_string(most_depth));
+    if (depth > 0 && starts("[:")) refuse("a class with a name of POSIX in a class");
     ++at_;
     Class found;
     if (starts("^")) {
       found.negated = true;
       ++at_;
     }
-    if (starts("]")) refuse(depth == 0 ? "an empty class" : "such a class in a class");
+    if (starts("]")) refuse(depth == 0 ? "an empty class" : "an empty class in a class");
     result_.clear();
     const auto close_operand = [&] {
       Operand& last = found.operands.back();
@@ -194,7 +195,7 @@ class Translator {
 
   // A class in the operand of another one.
   void add_class(int depth, Operand& operand) {
-    if (result_.ends_with('-')) refuse("such a class in a class");
+    if (result_.ends_with('-')) refuse("a range that ends in a class in a class");
     operand.items += std::exchange(result_, {});
     const Class inner = read_class(depth + 1);
     const std::string& items = inner.operands[0].items;
@@ -204,7 +205,7 @@ class Translator {
     else
       operand.classes.push_back(pattern_of(inner));
     result_.clear();
-    if (starts("-")) refuse("a range behind a class in a class");
+    if (starts("-")) refuse("a range that begins with a class in a class");
   }
 
   void group() {
