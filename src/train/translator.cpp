@@ -1,7 +1,9 @@
 #include "fovea/train/translator.h"
 
 #include <algorithm>
+#include <functional>
 #include <iterator>
+#include <numeric>
 #include <span>
 #include <sstream>
 #include <utility>
@@ -53,6 +55,14 @@ void encode(const text::Tokenizer& tokenizer, const std::string& text, std::int6
   } catch (const Error&) {
     line.error = std::current_exception();
   }
+}
+
+// The most bytes of batches that run side by side, one on each thread, of the most of each: which of them
+// met at their largest is not known.
+std::int64_t together(std::vector<std::int64_t> bytes) {
+  std::ranges::sort(bytes, std::greater<>());
+  const auto count = std::min<std::int64_t>(std::ssize(bytes), default_executor().thread_count());
+  return std::accumulate(bytes.begin(), bytes.begin() + count, std::int64_t{0});
 }
 
 }  // namespace
@@ -115,7 +125,12 @@ void Translator::translate(const std::vector<std::string>& texts, const Translat
   });
   if (!stats) return;
   *stats = {};
-  for (const Line& line : lines) *stats += line.stats;
+  std::vector<std::int64_t> bytes;
+  for (const Line& line : lines) {
+    *stats += line.stats;
+    bytes.push_back(line.stats.peak_state_bytes);
+  }
+  stats->peak_state_bytes = together(std::move(bytes));
 }
 
 std::vector<std::vector<Translation>> Translator::translate(const std::vector<std::string>& lines,

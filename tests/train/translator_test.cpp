@@ -104,6 +104,21 @@ Translator small_translator(const std::vector<std::string>& text) {
   return {std::move(model), std::move(tokenizer)};
 }
 
+// Batches that run side by side hold their states together: eight alike, on any number of threads.
+TEST(Translator, CountsTheStateOfAllBatchesThatRunAtOnce) {
+  const std::vector<std::string> text(16, "a b c d");
+  Translator translator = small_translator(text);
+  std::int64_t of_one = 0;
+  for (const int number : {1, 2, 5, 11}) {
+    const Threads threads(number);
+    models::DecodeStats stats;
+    translator.translate(text, {.beam_size = 2}, 2, &stats);
+    if (number == 1) of_one = stats.peak_state_bytes;
+    EXPECT_GT(of_one, 0);
+    EXPECT_EQ(stats.peak_state_bytes, of_one * std::min(number, 8)) << number;
+  }
+}
+
 // Lines come in their order. One that is too long is an error of its own, and changes no other.
 TEST(Translator, LinesAreHandedOnInTheirOrder) {
   const std::vector<std::string> text = lines();

@@ -50,7 +50,8 @@ class Translator {
   /// Calls `done` for each line as soon as it and all before it are translated. Lines are sorted by length
   /// and cut into batches, which run side by side (models::for_batches_in_order). With packed matrices, as
   /// `load` reads them, a line has the same bits in any batch. Where options.search.cancelled says so, the
-  /// others have no call. A model whose numbers are NaN is an error of each line.
+  /// others have no call. A model whose numbers are NaN is an error of each line. Bytes of `stats` are those
+  /// of the largest batches, as many as run side by side.
   void translate(const std::vector<std::string>& lines, const TranslateOptions& options,
                  const TranslationDone& done, models::DecodeStats* stats = nullptr);
   /// The texts of all lines. Throws the error of the first line that has one.
