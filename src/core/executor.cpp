@@ -93,6 +93,48 @@ bool holds_soon(F&& holds) {
   return holds();
 }
 
+// The units of a loop, a stretch of them for each worker. A worker whose stretch is done takes from the next
+// one. Loops over the same rows, one behind the other, so find most of their rows in the cache of the core
+// that wrote them. With one counter for all, 8 x 128 ids took up to a tenth longer by T5 in bf16 where the
+// two cores of a Zen 5 did not share their third-level cache.
+class Shares {
+ public:
+  void share_out(int workers, std::int64_t count) {
+    if (std::ssize(shares_) < workers) shares_ = std::vector<Share>(static_cast<std::size_t>(workers));
+    workers_ = workers;
+    std::int64_t begin = 0;
+    for (int w = 0; w < workers; ++w) {
+      Share& share = shares_[static_cast<std::size_t>(w)];
+      share.next.store(begin, std::memory_order_relaxed);
+      share.end = begin += count / workers + (w < count % workers ? 1 : 0);
+    }
+  }
+  // A unit that nobody has; below 0: there is none.
+  std::int64_t take(int worker) {
+    for (int n = 0; n < workers_; ++n) {
+      Share& share = shares_[static_cast<std::size_t>((worker + n) % workers_)];
+      if (share.next.load(std::memory_order_relaxed) >= share.end) continue;
+      const std::int64_t unit = share.next.fetch_add(1, std::memory_order_relaxed);
+      if (unit < share.end) return unit;
+    }
+    return -1;
+  }
+  // Leaves no unit to be taken.
+  void drop() {
+    for (int w = 0; w < workers_; ++w)
+      shares_[static_cast<std::size_t>(w)].next.store(shares_[static_cast<std::size_t>(w)].end,
+                                                      std::memory_order_relaxed);
+  }
+
+ private:
+  struct alignas(64) Share {
+    std::atomic<std::int64_t> next{0};
+    std::int64_t end = 0;
+  };
+  std::vector<Share> shares_;
+  int workers_ = 0;
+};
+
 // The threads of a pool in one process, and their shared state.
 class Team {
  public:
@@ -121,9 +163,8 @@ class Team {
     {
       const std::lock_guard lock(mutex_);
       body_ = &body;
-      count_ = count;
-      call_ = ProfileCall(static_cast<int>(std::min<std::int64_t>(threads, count)));
-      next_.store(0, std::memory_order_relaxed);
+      call_ = ProfileCall(call_threads(threads, count));
+      shares_.share_out(call_threads(threads, count), count);
       failure_ = nullptr;
       inside_.store(open, std::memory_order_release);
       generation_.fetch_add(1, std::memory_order_release);
@@ -235,15 +276,19 @@ class Team {
     return false;
   }
 
+  static int call_threads(int threads, std::int64_t count) {
+    return static_cast<int>(std::min<std::int64_t>(threads, count));
+  }
+
   void drain(int worker) {
     const InsideBody guard;
-    std::int64_t unit = next_.fetch_add(1, std::memory_order_relaxed);
-    if (unit >= count_) return;
+    std::int64_t unit = shares_.take(worker);
+    if (unit < 0) return;
     const ProfileSpan share(worker == 0 ? ProfileCall() : call_);
     try {
-      for (; unit < count_; unit = next_.fetch_add(1, std::memory_order_relaxed)) (*body_)(unit, worker);
+      for (; unit >= 0; unit = shares_.take(worker)) (*body_)(unit, worker);
     } catch (...) {
-      next_.store(count_, std::memory_order_relaxed);
+      shares_.drop();
       const std::lock_guard lock(mutex_);
       if (!failure_) failure_ = std::current_exception();
     }
@@ -259,9 +304,8 @@ class Team {
   std::timed_mutex callers_;
   std::mutex mutex_;
   std::condition_variable wake_, done_;
-  std::atomic<std::int64_t> next_{0};
+  Shares shares_;
   const ParallelBody* body_ = nullptr;
-  std::int64_t count_ = 0;
   ProfileCall call_;  // of the calling thread, while a profile records
   std::atomic<std::uint64_t> generation_{0};
   static constexpr std::uint32_t open = 1u << 31;

@@ -114,6 +114,25 @@ TEST(Executor, RunsEveryUnitOnceAndRethrows) {
   EXPECT_THROW(make_thread_pool(0), InvalidArgument);
 }
 
+// The same rows of loops one behind the other then stay with one core.
+TEST(Executor, AWorkerBeginsWithItsOwnStretchAndHelpsWhereItIsDone) {
+  const std::unique_ptr<Executor> pool = make_thread_pool(2);
+  std::atomic<bool> end_reached{false};
+  std::atomic<int> helped{0}, helped_before_the_end{-1};
+  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  pool->parallel_for(10, [&](std::int64_t unit, int) {
+    if (unit >= 1 && unit < 5) ++helped;
+    if (unit == 9) {
+      helped_before_the_end = helped.load();
+      end_reached = true;
+    }
+    // The first stretch waits in unit 0 until the second is at its end.
+    while (unit == 0 && !end_reached && std::chrono::steady_clock::now() < until) std::this_thread::yield();
+  });
+  EXPECT_EQ(helped_before_the_end, 0);
+  EXPECT_EQ(helped, 4);
+}
+
 // Loops end while workers are still on their way to them, and the next one begins at once in other memory.
 TEST(Executor, LateWorkersDoNoHarm) {
   for (const int threads : {2, 3, 5}) {
