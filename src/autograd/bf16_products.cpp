@@ -4,6 +4,7 @@
 #include <memory>
 #include <vector>
 
+#include "core/memory.h"
 #include "fovea/core/dtype.h"
 #include "kernels/simd/targets.h"
 #include "kernels/tiles/product.h"
@@ -131,13 +132,15 @@ Bf16Path best_bf16_path() noexcept {
   return runs_here(Bf16Path::dots) ? Bf16Path::dots : Bf16Path::any;
 }
 
-std::unique_ptr<std::uint32_t[]> bf16_pairs(std::int64_t rows, std::int64_t stride) {
+std::shared_ptr<std::uint32_t[]> bf16_pairs(std::int64_t rows, std::int64_t stride) {
   // Not a vector: filling 6 MiB of a feed-forward part with zeros, on one thread, took a tenth of its
   // product.
-  return std::make_unique_for_overwrite<std::uint32_t[]>(static_cast<std::size_t>((rows + 15) * stride));
+  const auto memory =
+      allocate_elements(static_cast<std::size_t>((rows + 15) * stride) * sizeof(std::uint32_t));
+  return {memory, reinterpret_cast<std::uint32_t*>(memory.get())};
 }
 
-std::unique_ptr<std::uint32_t[]> bf16_rows(const PackedProducts& p, Executor& executor) {
+std::shared_ptr<std::uint32_t[]> bf16_rows(const PackedProducts& p, Executor& executor) {
   const std::int64_t in = p.weight->in(), stride = bf16_row_stride(p.weight->pairs());
   auto x = bf16_pairs(p.rows, stride);
   constexpr std::int64_t least_parallel = 1 << 16;  // numbers: some 4 µs

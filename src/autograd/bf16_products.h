@@ -59,9 +59,9 @@ void bf16_packed_tiles(const PackedProducts& p, const std::uint32_t* x, std::int
                        std::int64_t column, std::int64_t last);
 
 /// Memory for so many rows of pairs, `stride` pairs apart, of which a tile may read 15 rows more.
-std::unique_ptr<std::uint32_t[]> bf16_pairs(std::int64_t rows, std::int64_t stride);
+std::shared_ptr<std::uint32_t[]> bf16_pairs(std::int64_t rows, std::int64_t stride);
 /// The rows of p.x as pairs, bf16_row_stride(p.weight->pairs()) apart; p.x_stride is set.
-std::unique_ptr<std::uint32_t[]> bf16_rows(const PackedProducts& p, Executor& executor);
+std::shared_ptr<std::uint32_t[]> bf16_rows(const PackedProducts& p, Executor& executor);
 /// A block of a product with a bf16 matrix, by rows that bf16_rows made. An element is begun with the bias,
 /// and its products are added in an order that the path and the number of columns set. So a row has the same
 /// bits in any batch.

@@ -136,6 +136,7 @@ ModelRow measured(const ModelBench& bench, Worker& worker, WeightType weights, i
   ModelRow row{.weights = weights, .threads = threads, .ids = {}, .reading_parts = {}, .writing_parts = {}};
   row.ids = worker.write(prompt, 1 + bench.tokens);
   const bool writes = !row.ids.empty();
+  worker.read(sequences);
   const Described reading = describe(threads, [&] { worker.read(sequences); });
   row.reading_parts = reading.shares.parts;
   if (writes) {

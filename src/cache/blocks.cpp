@@ -6,11 +6,10 @@
 #include <utility>
 
 #include "core/huge_pages.h"
+#include "core/memory.h"
 
 namespace fovea::cache {
 namespace {
-
-constexpr std::align_val_t alignment{64}, huge_alignment{huge_page};
 
 // Blocks that are taken from the system at once where a huge page holds fewer.
 constexpr std::int64_t slab_blocks = 8;
@@ -109,8 +108,10 @@ Ref<Block> Pool::take(std::shared_ptr<const BlockLayout> layout) {
     ++block->slab->used;
     free_bytes_ -= bytes;
   } else {
-    block->data = static_cast<std::byte*>(::operator new(static_cast<std::size_t>(bytes), alignment));
-    prefer_huge_pages(block->data, static_cast<std::size_t>(bytes));
+    // As tensors have it. From operator new, the memory of the rows that a translator's decoder reads went
+    // back to the system with each batch: 8 x 128 ids took 6 % longer for new pages.
+    block->memory = allocate_elements(static_cast<std::size_t>(bytes));
+    block->data = block->memory.get();
   }
   used_ += bytes;
   return Ref<Block>(block.release());
@@ -166,8 +167,6 @@ void Pool::release(Block* block) noexcept {
     free_bytes_ += block->bytes;
   } else if (block->mapping) {
     mapped_ -= block->bytes;
-  } else {
-    ::operator delete(block->data, alignment);
   }
   delete block;
 }
@@ -197,7 +196,6 @@ void Pool::drop_free_memory() noexcept {
       }
       std::erase_if(free, [&](const Free& one) { return one.slab == &*slab; });
       free_bytes_ -= slab->blocks * bytes;
-      ::operator delete(slab->data, huge_alignment);
       slab = slabs.erase(slab);
     }
   }
@@ -216,17 +214,11 @@ void Pool::add_slab(std::int64_t block_bytes) {
   std::int64_t all = blocks;
   for (const Slab& slab : slabs) all += slab.blocks;
   free.reserve(static_cast<std::size_t>(all));
-  slabs.push_back({nullptr, blocks * block_bytes, blocks, 0});
+  slabs.push_back(
+      {allocate_elements(static_cast<std::size_t>(blocks * block_bytes)), blocks * block_bytes, blocks, 0});
   Slab& slab = slabs.back();
-  try {
-    slab.data = static_cast<std::byte*>(::operator new(static_cast<std::size_t>(slab.bytes), huge_alignment));
-  } catch (...) {
-    slabs.pop_back();
-    throw;
-  }
-  prefer_huge_pages(slab.data, static_cast<std::size_t>(slab.bytes));
   // Handed out from the beginning of the slab on.
-  for (std::int64_t n = blocks; n-- > 0;) free.push_back({slab.data + n * block_bytes, &slab});
+  for (std::int64_t n = blocks; n-- > 0;) free.push_back({slab.memory.get() + n * block_bytes, &slab});
   free_bytes_ += slab.bytes;
 }
 

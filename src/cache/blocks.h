@@ -49,7 +49,7 @@ struct BlockLayout {
 /// Memory that blocks of one size are cut from, a huge page or more: neighbouring pages then share entries of
 /// the processor's address cache.
 struct Slab {
-  std::byte* data = nullptr;
+  std::shared_ptr<std::byte[]> memory;
   std::int64_t bytes = 0, blocks = 0, used = 0;
 };
 
@@ -59,7 +59,8 @@ struct Block : Counted {
   std::byte* data = nullptr;
   std::int64_t bytes = 0;
   std::shared_ptr<const BlockLayout> layout;
-  Slab* slab = nullptr;                 // null: the memory is the block's own, or that of `mapping`
+  Slab* slab = nullptr;                 // null: `data` is in `memory`, or in `mapping`
+  std::shared_ptr<std::byte[]> memory;  // the block's own
   std::shared_ptr<const void> mapping;  // a file that the rows lie in; they are then never written
   /// A page that start(ids) can find has a serial number; `parent` is the chain of the page before it.
   std::uint64_t serial = 0, hash = 0, parent = 0;

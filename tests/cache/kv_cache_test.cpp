@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "cache/expect_refused.h"
+#include "fovea/core/memory.h"
 
 namespace fovea {
 namespace {
@@ -183,6 +184,24 @@ TEST(KvCache, SeveralSequencesAreCommittedTogether) {
   EXPECT_EQ(cache.length(sequences[1]), 5);
   EXPECT_TRUE(cache.ids(sequences[1]).empty());
   EXPECT_EQ(cache.find_prefix(std::vector<std::int32_t>{1, 2, 3, 4, 9}), 4);
+}
+
+// So that the rows of one batch lie where those of the last one were.
+TEST(KvCache, RowsLieInTheMemoryOfTensors) {
+  if (tensor_memory().requests == 0) {
+    const Tensor large(DType::f32, {1 << 16});
+    if (tensor_memory().requests == 0) GTEST_SKIP() << "a sanitizer has tensors from operator new";
+  }
+  for (const CacheStore& store : {CacheStore(Contiguous{}), CacheStore(Paged{64})}) {
+    const std::size_t before = tensor_memory().used;
+    {
+      KvCache cache({.layers = {layer_of(store)}});
+      Sequence s = cache.start();
+      cache.reserve(s, 1 << 12);
+      EXPECT_GE(tensor_memory().used, before + static_cast<std::size_t>(cache.bytes().used));
+    }
+    EXPECT_EQ(tensor_memory().used, before);
+  }
 }
 
 TEST(KvCache, DroppedPagesGiveTheirMemoryBack) {
