@@ -1,4 +1,6 @@
 // Attention as an op: the engine's forward and backward on strided views of [B, L, heads * dim].
+#include <algorithm>
+#include <initializer_list>
 #include <iterator>
 #include <memory>
 #include <optional>
@@ -44,6 +46,7 @@ struct Saved {
 };
 
 Tensor rounded(const Tensor& x) {
+  if (!x || x.dtype() == DType::bf16) return x;
   Tensor y(DType::bf16, x.shape());
   for_pieces(x.count(), [&](std::int64_t begin, std::int64_t end) {
     kernels::narrow(x.data<float>() + begin, end - begin, y.data<bfloat16>() + begin);
@@ -153,6 +156,19 @@ void check(const AttentionCall& call, const Var& query, const Var& key, const Va
   if (!value.empty()) check("value", value, call.num_kv_heads, batch);
 }
 
+// Whether the operands are bf16, all of them.
+bool check_operands(const AttentionCall& call, std::initializer_list<const Var*> operands) {
+  const auto is_bf16 = [](const Var* x) { return !x->empty() && x->value().dtype() == DType::bf16; };
+  if (std::none_of(operands.begin(), operands.end(), is_bf16)) return false;
+  for (const Var* x : operands) {
+    if (x->recorded() || (!x->empty() && !is_bf16(x)) || !call.plan || call.plan->dtype() != DType::bf16)
+      throw InvalidArgument("attention", "query, key, value",
+                            "all in bf16, beside a call.plan of bf16, and none recorded, or all in f32",
+                            x->recorded() ? "a recorded one" : "others beside one of bf16");
+  }
+  return true;
+}
+
 Tape* tape_of(const AttentionCall& call, const Var& query, const Var& key, const Var& value) {
   Tape* tape = autograd::tape_of({&query, &key, &value});
   for (const AttentionArgument& argument : call.arguments) {
@@ -199,6 +215,7 @@ Var attention(const AttentionCall& call, const Var& query, const Var& key, const
   static constexpr ProfileLabel label{"attention", ProfilePart::attention};
   const ProfileSpan span(label);
   check(call, query, key, value);
+  const bool is_bf16 = check_operands(call, {&query, &key, &value});
   AttentionInputs inputs = inputs_of(call, query, key, value);
   const AttentionShape shape = shape_of(spec_of(call), inputs);
   const std::int64_t batch = query.size(0), rows = query.size(1);
@@ -238,7 +255,7 @@ Var attention(const AttentionCall& call, const Var& query, const Var& key, const
     const ProfileSpan span_of_engine(engine_label(plan));
     attend(plan, inputs, outputs);
   }
-  if (!tape) return widened(output);
+  if (!tape) return is_bf16 ? output : widened(output);
   const auto saved = std::allocate_shared<Saved>(
       KeptAllocator<Saved>(),
       Saved{std::move(plan), Lists(call), output, log_sum_exp, rounded_query, rounded_key, rounded_value});

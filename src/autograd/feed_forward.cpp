@@ -10,6 +10,7 @@
 #include "autograd/record.h"
 #include "fovea/autograd/ops.h"
 #include "fovea/core/profile.h"
+#include "kernels/simd/convert.h"
 
 namespace fovea::autograd {
 namespace {
@@ -36,6 +37,23 @@ PackedProducts product_of(const Var& x, const LinearWeights& layer, float* y) {
           .rows = in > 0 ? x.value().count() / in : 0};
 }
 
+// Memory of the calling thread for so many numbers, until the next call.
+float* scratch(std::int64_t count) {
+  thread_local std::vector<float> memory;
+  if (std::ssize(memory) < count) memory.resize(static_cast<std::size_t>(count));
+  return memory.data();
+}
+
+// The block of a product, without gaps, in `to`.
+const float* block_of(const ProductRows& rows, PackedProducts p, const ProductBlockAt& at, float* to) {
+  p.y = to;
+  p.y_stride = at.last - at.column;
+  p.first_row = at.row;
+  p.first_column = at.column;
+  rows.multiply(p, at);
+  return to;
+}
+
 // What lies between the two products of a feed-forward part: rows of the inner size, as the second reads
 // them.
 class InnerRows {
@@ -60,8 +78,7 @@ class InnerRows {
       second.x = rows_.data<float>();
       return packed_products(second, executor);
     }
-    for_blocks({&second, 1}, executor,
-               [&](std::size_t, const ProductBlockAt& at) { rounded_->multiply(second, at); });
+    packed_products(second, *rounded_, executor);
   }
 
  private:
@@ -84,21 +101,16 @@ Var packed_feed_forward(const Var& x, const FeedForwardWeights& weights, Activat
   for_blocks_of_all(
       inner, executor,
       [&](const ProductBlockAt& at) {
-        thread_local std::vector<float> memory;
-        const std::int64_t width = at.last - at.column, count = (at.end - at.row) * width;
-        if (std::ssize(memory) < 2 * count) memory.resize(static_cast<std::size_t>(2 * count));
-        float* y = memory.data();
-        for (PackedProducts p : inner) {
-          p.y = y;
-          p.y_stride = width;
-          p.first_row = at.row;
-          p.first_column = at.column;
-          prepared.multiply(p, at);
+        const std::int64_t count = (at.end - at.row) * (at.last - at.column);
+        float* memory = scratch(2 * count);
+        float* y = memory;
+        for (const PackedProducts& p : inner) {
+          block_of(prepared, p, at, y);
           y += count;
         }
-        activate(memory.data(), count, memory.data());
-        if (gated) multiply_by(memory.data() + count, count, memory.data());
-        between.put(memory.data(), at);
+        activate(memory, count, memory);
+        if (gated) multiply_by(memory + count, count, memory);
+        between.put(memory, at);
       },
       most_rows);
   Tensor y(DType::f32, with_last(x.shape(), weights.second.weight.size(0)));
@@ -127,6 +139,30 @@ std::vector<Var> linears(const Var& x, std::span<const LinearWeights> layers, Pr
     each.push_back(product_of(x, layer, result.back().value().data<float>()));
   }
   packed_products(each, default_executor());
+  return result;
+}
+
+std::vector<Var> linears_in_bf16(const Var& x, std::span<const LinearWeights> layers) {
+  static constexpr ProfileLabel label{"linears in bf16", ProfilePart::elementwise};
+  const ProfileSpan span(label);
+  if (!packed_alike(x, layers))
+    throw InvalidArgument("linears_in_bf16", "layers", "weights packed in one type, and nothing recorded",
+                          "others");
+  std::vector<Var> result;
+  std::vector<PackedProducts> each;
+  for (const LinearWeights& layer : layers) {
+    check_linear("linears_in_bf16", x.shape(), layer);
+    result.emplace_back(Tensor(DType::bf16, with_last(x.shape(), layer.weight.size(0))));
+    each.push_back(product_of(x, layer, nullptr));
+  }
+  if (each.empty()) return result;
+  const ProductRows rows(each.front(), default_executor());
+  for_blocks(each, default_executor(), [&](std::size_t n, const ProductBlockAt& at) {
+    const std::int64_t width = at.last - at.column, out = each[n].weight->out();
+    const float* from = block_of(rows, each[n], at, scratch((at.end - at.row) * width));
+    auto* to = result[n].value().data<bfloat16>() + at.row * out + at.column;
+    for (std::int64_t r = at.row; r < at.end; ++r, from += width, to += out) kernels::narrow(from, width, to);
+  });
   return result;
 }
 

@@ -25,6 +25,17 @@ FOVEA_CLONES void add_scaled_row(const float* from, float factor, std::int64_t n
   for (std::int64_t i = 0; i < n; ++i) to[i] += from[i] * factor;
 }
 
+// Rows as products with the matrix read them.
+ProductRows rows_of(const Var& x, const PackedMatrix& weight) {
+  const std::int64_t rows = weight.in() > 0 ? x.value().count() / weight.in() : 0;
+  if (x.value().dtype() != DType::bf16)
+    return {{.x = x.value().data<float>(), .weight = &weight, .rows = rows}, default_executor()};
+  if (weight.type() != WeightType::bf16)
+    throw InvalidArgument(
+        "linear", "x", "f32 rows beside weights of " + std::string(to_string(weight.type())), "rows of bf16");
+  return {x.value().data<bfloat16>(), rows, weight.in(), default_executor()};
+}
+
 }  // namespace
 
 Var linear(const Var& x, const Var& weight, const Var& bias, Products products) {
@@ -37,14 +48,16 @@ Var linear(const Var& x, const Var& weight, const Var& bias, Products products) 
   const bool recorded = tape != nullptr;
   const Operands operands = operands_of(tape);
   if (!recorded && weight.packed()) {
-    packed_products({.x = x.value().data<float>(),
-                     .weight = weight.packed(),
-                     .bias = bias.empty() ? nullptr : bias.value().data<float>(),
-                     .y = y.data<float>(),
-                     .rows = rows},
-                    default_executor());
+    const PackedProducts product{.weight = weight.packed(),
+                                 .bias = bias.empty() ? nullptr : bias.value().data<float>(),
+                                 .y = y.data<float>(),
+                                 .rows = rows};
+    packed_products(product, rows_of(x, *weight.packed()), default_executor());
     return Var(y);
   }
+  if (x.value().dtype() == DType::bf16)
+    throw InvalidArgument("linear", "x", "f32 rows beside weights that are recorded or not packed",
+                          "rows of bf16");
   // sgemm repacks the weights for 2 to 5 rows. On AVX-512 it takes 0.5 to 1.3 times as long as products by
   // row (fovea bench products); on AVX2 it was the slower one.
   constexpr std::int64_t few_rows = 5;

@@ -242,6 +242,20 @@ ProductRows::ProductRows(const PackedProducts& p, Executor& executor)
   if (p.weight->type() == WeightType::bf16) pairs_ = bf16_rows(given, executor);
 }
 
+ProductRows::ProductRows(const bfloat16* x, std::int64_t rows, std::int64_t in, Executor& executor)
+    : ProductRows(rows, bf16_row_stride((in + 1) / 2)) {
+  const std::int64_t stride = bf16_row_stride((in + 1) / 2);
+  // A unit is some 64 KiB, 5 µs of copying.
+  const std::int64_t rows_a_unit = std::max<std::int64_t>(1, (1 << 15) / std::max<std::int64_t>(in, 1));
+  executor.parallel_for((rows + rows_a_unit - 1) / rows_a_unit, [&](std::int64_t unit, int) {
+    for (std::int64_t r = unit * rows_a_unit; r < std::min(rows, (unit + 1) * rows_a_unit); ++r) {
+      auto* to = reinterpret_cast<bfloat16*>(pairs_.get() + r * stride);
+      std::copy_n(x + r * in, in, to);
+      if (in % 2 != 0) to[in] = bfloat16(0.0f);
+    }
+  });
+}
+
 ProductRows::ProductRows(std::int64_t rows, std::int64_t stride) : pairs_(bf16_pairs(rows, stride)) {}
 
 void ProductRows::multiply(const PackedProducts& p, const ProductBlockAt& at) const {
@@ -255,6 +269,10 @@ void ProductRows::multiply(const PackedProducts& p, const ProductBlockAt& at) co
 
 void packed_products(const PackedProducts& p, Executor& executor) {
   packed_products({&p, 1}, executor);
+}
+
+void packed_products(const PackedProducts& p, const ProductRows& rows, Executor& executor) {
+  for_blocks({&p, 1}, executor, [&](std::size_t, const ProductBlockAt& at) { rows.multiply(p, at); });
 }
 
 void packed_products(std::span<const PackedProducts> products, Executor& executor) {

@@ -42,6 +42,8 @@ class ProductRows {
  public:
   /// Of p.x, for matrices of the type of p.weight. Keeps p.x.
   ProductRows(const PackedProducts& p, Executor& executor);
+  /// A copy of rows of bf16, [rows, in], for matrices of bf16.
+  ProductRows(const bfloat16* x, std::int64_t rows, std::int64_t in, Executor& executor);
   /// Rows of bf16, `stride` pairs from one to the next, which are still to be written.
   ProductRows(std::int64_t rows, std::int64_t stride);
   std::uint32_t* pairs() noexcept { return pairs_.get(); }
@@ -51,7 +53,7 @@ class ProductRows {
  private:
   const float* x_ = nullptr;
   std::int64_t x_stride_ = 0;
-  std::unique_ptr<std::uint32_t[]> pairs_;
+  std::shared_ptr<std::uint32_t[]> pairs_;
   std::optional<QuantizedRows> quantized_;
 };
 
@@ -68,6 +70,8 @@ void for_blocks_of_all(std::span<const PackedProducts> products, Executor& execu
 /// and goes through the columns in order, on every instruction set that has them. For int8 and
 /// bf16 see WeightType.
 void packed_products(const PackedProducts& p, Executor& executor);
+/// The same of rows that were prepared; p.x is not read.
+void packed_products(const PackedProducts& p, const ProductRows& rows, Executor& executor);
 /// The same of several matrices of one type and as many columns, by which the rows of the first are
 /// multiplied.
 void packed_products(std::span<const PackedProducts> products, Executor& executor);

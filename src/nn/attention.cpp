@@ -8,6 +8,7 @@
 #include "fovea/attention/argument.h"
 #include "fovea/attention/mask_definition.h"
 #include "fovea/attention/score_definition.h"
+#include "fovea/core/executor.h"
 #include "fovea/core/profile.h"
 #include "nn/planned_size.h"
 
@@ -146,12 +147,14 @@ std::int64_t end_of(std::span<const std::int64_t> first, std::int64_t rows) {
 
 }  // namespace
 
-MultiHeadAttention::Projected MultiHeadAttention::projected(
-    Context& context, const Var& rows, std::initializer_list<const Linear*> layers) const {
+MultiHeadAttention::Projected MultiHeadAttention::projected(Context& context, const Var& rows,
+                                                            std::initializer_list<const Linear*> layers,
+                                                            DType dtype) const {
   std::vector<autograd::LinearWeights> weights;
   weights.reserve(layers.size());
   for (const Linear* layer : layers) weights.push_back(layer->weights(context));
-  std::vector<Var> made = autograd::linears(rows, weights, context.products);
+  std::vector<Var> made = dtype == DType::bf16 ? autograd::linears_in_bf16(rows, weights)
+                                               : autograd::linears(rows, weights, context.products);
   Projected result;
   std::size_t n = 0;
   for (const Linear* layer : layers) {
@@ -168,22 +171,23 @@ MultiHeadAttention::Projected MultiHeadAttention::projected(
   return result;
 }
 
-MultiHeadAttention::Projected MultiHeadAttention::projected(Context& context, const Var& x,
-                                                            const Var& key_rows,
-                                                            const Var& value_rows) const {
+MultiHeadAttention::Projected MultiHeadAttention::projected(Context& context,
+                                                            const std::array<const Var*, 3>& rows,
+                                                            DType dtype) const {
+  const Var &x = *rows[0], &key_rows = *rows[1], &value_rows = *rows[2];
   const auto same = [](const Var& a, const Var& b) {
     return a.node() == b.node() && a.value().raw() == b.value().raw() && a.shape() == b.shape();
   };
   const bool keys = reads_keys(options_.spec);
   const bool together = keys && same(key_rows, value_rows);
-  if (together && same(x, key_rows)) return projected(context, x, {&query_, &key_, &value_});
-  Projected result = projected(context, x, {&query_});
+  if (together && same(x, key_rows)) return projected(context, x, {&query_, &key_, &value_}, dtype);
+  Projected result = projected(context, x, {&query_}, dtype);
   if (together) {
-    const Projected memory = projected(context, key_rows, {&key_, &value_});
+    const Projected memory = projected(context, key_rows, {&key_, &value_}, dtype);
     return {result.queries, memory.keys, memory.values};
   }
-  if (keys) result.keys = projected(context, key_rows, {&key_}).keys;
-  result.values = projected(context, value_rows, {&value_}).values;
+  if (keys) result.keys = projected(context, key_rows, {&key_}, dtype).keys;
+  result.values = projected(context, value_rows, {&value_}, dtype).values;
   return result;
 }
 
@@ -250,24 +254,31 @@ autograd::Operands operands_of_layer(Context& context, const Linear& layer) {
 
 }  // namespace
 
+bool MultiHeadAttention::projects_for_engine(const Call& call, const AttentionPlan& plan) const {
+  return plan.dtype() == DType::bf16 && !call.keys && !options_.rope && !query_norm_ && !key_norm_ &&
+         !gate_.weight;
+}
+
 // Keys are made of `key_rows`, values of `value_rows`.
 Var MultiHeadAttention::attend_rows(Context& context, const Var& x, const Var& key_rows,
                                     const Var& value_rows, const Call& call) const {
-  auto [q, k, v] = projected(context, x, key_rows, value_rows);
+  const AttentionShape shape =
+      is_packed(call) ? shape_of(std::max<std::int64_t>(std::ssize(call.query_starts) - 1, 1),
+                                 longest_entry(call.query_starts), longest_entry(call.key_starts))
+                      : shape_of(x.size(0), x.size(1), key_rows.size(1));
+  // Without gradients few keys lose nothing in bf16. A rule by the longest entry would let a batch decide the
+  // type of all its entries.
+  const autograd::Operands products = operands_of_layer(context, query_),
+                           operands = context.tape ? autograd::attention_operands(products, shape) : products;
+  const autograd::AttentionCall engine = engine_call(context, call, shape, operands);
+  const bool in_bf16 = !context.tape && projects_for_engine(call, *engine.plan);
+  auto [q, k, v] = projected(context, {&x, &key_rows, &value_rows}, in_bf16 ? DType::bf16 : DType::f32);
   if (call.keys) *call.keys = k.value();
   if (options_.rope) {
     q = rotated_queries(q, call, keys_of_entries(call, key_rows));
     if (!k.empty()) k = rotated_keys(k, call);
   }
-  const AttentionShape shape =
-      is_packed(call) ? shape_of(std::max<std::int64_t>(std::ssize(call.query_starts) - 1, 1),
-                                 longest_entry(call.query_starts), longest_entry(call.key_starts))
-                      : shape_of(q.size(0), q.size(1), key_rows.size(1));
-  // Without gradients few keys lose nothing in bf16. A rule by the longest entry would let a batch decide the
-  // type of all its entries.
-  const autograd::Operands products = operands_of_layer(context, query_),
-                           operands = context.tape ? autograd::attention_operands(products, shape) : products;
-  return finished(context, x, autograd::attention(engine_call(context, call, shape, operands), q, k, v));
+  return finished(context, x, autograd::attention(engine, q, k, v));
 }
 
 CacheLayer MultiHeadAttention::cache_layer(const CacheStore& store) const {
@@ -309,9 +320,14 @@ void MultiHeadAttention::append(Context& context, const Var& memory, const Cache
     return ConstTensorView(reinterpret_cast<const std::byte*>(rows.data<float>() + first * width), DType::f32,
                            Shape{1, options_.num_kv_heads, count, dim}, strides);
   };
-  for (std::size_t e = 0; e < to.sequences.size(); ++e)
+  // The rows of a batch are as many bytes as a product writes: 2 MB of opus-mt's memory a layer.
+  constexpr std::int64_t least_parallel = 1 << 16;  // numbers
+  Executor& executor = k.count() + v.count() < least_parallel ? serial_executor() : default_executor();
+  executor.parallel_for(std::ssize(to.sequences), [&](std::int64_t unit, int) {
+    const auto e = static_cast<std::size_t>(unit);
     to.cache.append(to.layer, *to.sequences[e], rows_of(k, e, options_.head_dim),
                     rows_of(v, e, options_.value_dim));
+  });
 }
 
 namespace {

@@ -48,6 +48,37 @@ TEST_P(OfWeights, LayersOfTheSameRowsHaveTheBitsOfEachAlone) {
   }
 }
 
+TEST_P(OfWeights, LayersInBf16AreRoundedOnce) {
+  for (const auto& [rows, in, inner, out] : sizes) {
+    SCOPED_TRACE(std::to_string(rows) + " x " + std::to_string(in) + " to " + std::to_string(inner));
+    const Var x(drawn({rows, 1, in}, 1));
+    const LinearWeights layers[] = {layer(in, inner, 2, GetParam()), layer(in, out, 4, GetParam(), false)};
+    const std::vector<Var> rounded = linears_in_bf16(x, layers), all = linears(x, layers);
+    ASSERT_EQ(rounded.size(), 2u);
+    for (std::size_t n = 0; n < 2; ++n) {
+      ASSERT_EQ(rounded[n].value().dtype(), DType::bf16);
+      ASSERT_EQ(rounded[n].shape(), all[n].shape());
+      for (std::int64_t i = 0; i < all[n].value().count(); ++i)
+        ASSERT_EQ(rounded[n].value().data<bfloat16>()[i].bits,
+                  bfloat16(all[n].value().data<float>()[i]).bits);
+    }
+    // Rows of bf16 are read as they are, where the weights have their type.
+    const LinearWeights next = layer(inner, out, 6, GetParam());
+    if (GetParam() != WeightType::bf16) {
+      EXPECT_THROW(linear(rounded[0], next.weight, next.bias), InvalidArgument);
+      continue;
+    }
+    const Tensor& narrow = rounded[0].value();
+    Tensor wide(DType::f32, narrow.shape());
+    for (std::int64_t i = 0; i < wide.count(); ++i)
+      wide.data<float>()[i] = static_cast<float>(narrow.data<bfloat16>()[i]);
+    expect_same_bits(linear(rounded[0], next.weight, next.bias), linear(wide, next.weight, next.bias));
+  }
+  const LinearWeights unpacked[] = {{.weight = Var(drawn({3, 8}, 6))}};
+  EXPECT_THROW(linears_in_bf16(Var(drawn({5, 8}, 1)), unpacked), InvalidArgument);
+  EXPECT_THROW(linear(Tensor(DType::bf16, {5, 8}), unpacked[0].weight, {}), InvalidArgument);
+}
+
 TEST_P(OfWeights, AFeedForwardPartHasTheBitsOfItsOps) {
   for (const auto& [rows, in, inner, out] : sizes) {
     const Var x(drawn({rows, in}, 1));

@@ -78,7 +78,8 @@ enum class Products : std::uint8_t {
            ///< twice the time of `fastest` for 5 rows, up to 2.7 times for 64 or more
 };
 /// x [..., in], weight [out, in], bias [out] or empty -> [..., out]. A packed weight is read in its packed
-/// form if nothing is recorded.
+/// form if nothing is recorded. Rows of bf16, as `linears` and `attention` give them, are taken by weights
+/// that are packed in bf16, with the bits that these rows have in f32; otherwise they throw InvalidArgument.
 Var linear(const Var& x, const Var& weight, const Var& bias, Products products = Products::fastest);
 
 /// The matrix and the bias of `linear`.
@@ -89,6 +90,9 @@ struct LinearWeights {
 /// packed in one type, the rows of x are rounded once and all products run side by side.
 std::vector<Var> linears(const Var& x, std::span<const LinearWeights> layers,
                          Products products = Products::fastest);
+/// The same, each result rounded to bf16 while it lies in a near cache: operands of an attention in bf16.
+/// Throws InvalidArgument where something is recorded or the weights are not packed in one type.
+std::vector<Var> linears_in_bf16(const Var& x, std::span<const LinearWeights> layers);
 
 /// A feed-forward part; without a gate its weight is empty.
 struct FeedForwardWeights {
@@ -181,7 +185,8 @@ struct AttentionCall {
   Tensor advantage = {};
 };
 /// query [B, Lq, Hq*dq], key [B, Lk, Hkv*dk], value [B, Lk, Hkv*dv] -> [B, Lq, Hq*dv]: heads are strided
-/// views, nothing is transposed. `key` is empty for a score that reads no keys (Location). Throws what
+/// views, nothing is transposed. `key` is empty for a score that reads no keys (Location). Operands of bf16
+/// need call.plan to be of bf16, and give a result of bf16; nothing may then be recorded. Throws what
 /// make_plan and attend throw: for an argument that is missing, that the spec does not have, or that has
 /// another shape.
 Var attention(const AttentionCall& call, const Var& query, const Var& key, const Var& value);

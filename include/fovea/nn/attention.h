@@ -5,6 +5,7 @@
 // the algebra.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -177,8 +178,13 @@ class MultiHeadAttention {
     Var queries = {}, keys = {}, values = {};
   };
   // By those of query_, key_ and value_ that are listed.
-  Projected projected(Context& context, const Var& rows, std::initializer_list<const Linear*> layers) const;
-  Projected projected(Context& context, const Var& x, const Var& key_rows, const Var& value_rows) const;
+  Projected projected(Context& context, const Var& rows, std::initializer_list<const Linear*> layers,
+                      DType dtype = DType::f32) const;
+  // Of x, key_rows and value_rows.
+  Projected projected(Context& context, const std::array<const Var*, 3>& rows,
+                      DType dtype = DType::f32) const;
+  // Whether nothing but the engine reads what is projected in a call of this plan.
+  bool projects_for_engine(const Call& call, const AttentionPlan& plan) const;
   // What the engine computed of queries that are made of x, gated and projected.
   Var finished(Context& context, const Var& x, const Var& attended) const;
   // `keys`: the number of keys of each entry.
