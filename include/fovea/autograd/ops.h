@@ -78,8 +78,8 @@ enum class Products : std::uint8_t {
            ///< twice the time of `fastest` for 5 rows, up to 2.7 times for 64 or more
 };
 /// x [..., in], weight [out, in], bias [out] or empty -> [..., out]. A packed weight is read in its packed
-/// form if nothing is recorded. Rows of bf16, as `linears` and `attention` give them, are taken by weights
-/// that are packed in bf16, with the bits that these rows have in f32; otherwise they throw InvalidArgument.
+/// form if nothing is recorded. Rows of bf16 come from `linears_in_bf16` and `attention`. Weights that are
+/// packed in bf16 take them, with the bits that these rows have in f32. Others throw InvalidArgument.
 Var linear(const Var& x, const Var& weight, const Var& bias, Products products = Products::fastest);
 
 /// The matrix and the bias of `linear`.
