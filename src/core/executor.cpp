@@ -95,8 +95,8 @@ bool holds_soon(F&& holds) {
 
 // The units of a loop, a stretch of them for each worker. A worker whose stretch is done takes from the next
 // one. Loops over the same rows, one behind the other, so find most of their rows in the cache of the core
-// that wrote them. With one counter for all, 8 x 128 ids took up to a tenth longer by T5 in bf16 where the
-// two cores of a Zen 5 did not share their third-level cache.
+// that wrote them. With one counter for all, 8 x 128 ids took up to a tenth longer by opus-mt in bf16 on a
+// Zen 5 (docs/performance.md).
 class Shares {
  public:
   void share_out(int workers, std::int64_t count) {
