@@ -117,6 +117,8 @@ def convert(folder: pathlib.Path, output: pathlib.Path) -> None:
 
 def difference(theirs: Texts, ours: Texts) -> str:
     """The first token that is another; "" if none is."""
+    if len(theirs) != len(ours):
+        return f"there are {len(theirs)} texts, Fovea has {len(ours)}"
     for text, (their, our) in enumerate(zip(theirs, ours)):
         for place, (a, b) in enumerate(zip(their, our)):
             if a != b:

@@ -18,6 +18,7 @@ The models are those of train_torch.py: the same layers, weights and batch. Only
 from __future__ import annotations
 
 import gc
+import math
 import sys
 import time
 from typing import Any, Callable
@@ -25,6 +26,11 @@ from typing import Any, Callable
 from rival_server import reason, serve
 
 EAGER, COMPILED = "torch eager", "torch compiled"
+
+
+def finite(number: float) -> float | None:
+    """JSON has no NaN: Fovea takes null for it."""
+    return number if math.isfinite(number) else None
 
 
 class Server:
@@ -50,7 +56,7 @@ class Server:
             self.tell({"preparing": name})
             try:
                 loss, gradient_norm = self._prepare(name, request)
-                prepared.append({"name": name, "loss": loss, "gradient_norm": gradient_norm})
+                prepared.append({"name": name, "loss": finite(loss), "gradient_norm": finite(gradient_norm)})
             except Exception as error:  # a rival's own error is its reason
                 prepared.append({"name": name, "refused": reason(error)})
         return {"prepared": prepared}

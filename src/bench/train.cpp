@@ -197,7 +197,9 @@ double rounding(const TrainBench& bench) {
 // Throws unless the rival's first update is Fovea's, without dropout: then weights, batch and layers are.
 void check_same(const Contender::Update& ours, const nlohmann::json& theirs, double tolerance) {
   const auto same = [&](const char* what, double own, const char* key) {
-    const double other = theirs.value(key, std::numeric_limits<double>::quiet_NaN());
+    const double other = theirs.contains(key) && theirs[key].is_number()
+                             ? theirs[key].get<double>()
+                             : std::numeric_limits<double>::quiet_NaN();
     if (std::abs(other - own) <= tolerance * std::abs(own)) return;
     char expected[128], got[64];
     std::snprintf(expected, sizeof expected, "Fovea's, %.8g, to %.1e of it, since the weights are the same",

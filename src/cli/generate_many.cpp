@@ -66,14 +66,15 @@ AnswerText text_of_answer(const Coder& coder, const Line& line, const Ids& promp
 class Answers {
  public:
   explicit Answers(std::ostream& out) : out_(out) {}
-  /// A place behind those that there are.
-  std::size_t add() {
-    open_.emplace_back();
+  /// A place behind those that there are, for a line of `bytes`.
+  std::size_t add(std::size_t bytes) {
+    open_.push_back({std::nullopt, bytes});
+    bytes_ += bytes;
     return count() - 1;
   }
   void set(std::size_t number, const json& id, const AnswerText& answer) {
     if (!answer.error.empty() && failed_++ == 0) first_error_ = answer.error;
-    open_[number - printed_] = answer_line(id, answer);
+    open_[number - printed_].answer = answer_line(id, answer);
   }
   /// Reads line `number`, or answers it by what is wrong with it and returns false.
   bool read(LineReader& reader, const text::CheckedLine& from, std::size_t number, Line& line) {
@@ -88,8 +89,9 @@ class Answers {
     return false;
   }
   void print() {
-    for (; !open_.empty() && open_.front(); ++printed_) {
-      out_ << *open_.front() << std::endl;
+    for (; !open_.empty() && open_.front().answer; ++printed_) {
+      out_ << *open_.front().answer << std::endl;
+      bytes_ -= open_.front().bytes;
       open_.pop_front();
     }
   }
@@ -97,6 +99,8 @@ class Answers {
   std::size_t count() const { return printed_ + open_.size(); }
   /// Of those whose answers are not printed.
   std::size_t open() const { return open_.size(); }
+  /// Of their lines.
+  std::size_t bytes() const { return bytes_; }
   /// Throws Stopped after a signal, and Error if a line failed: its answer says why, and the others stand.
   void end(const std::string& output) const {
     checked(out_, output);
@@ -109,8 +113,12 @@ class Answers {
   }
 
  private:
-  std::deque<std::optional<std::string>> open_;
-  std::size_t printed_ = 0, failed_ = 0;
+  struct Place {
+    std::optional<std::string> answer;
+    std::size_t bytes;  ///< of the line
+  };
+  std::deque<Place> open_;
+  std::size_t printed_ = 0, failed_ = 0, bytes_ = 0;
   std::string first_error_;
   std::ostream& out_;
 };
@@ -155,22 +163,20 @@ class BatchedLines {
 
  private:
   static constexpr std::int64_t window = 64;                        // lines that are read between two steps
-  static constexpr std::size_t most_bytes = std::size_t{64} << 20;  // of lines whose texts are written
+  static constexpr std::size_t most_bytes = std::size_t{64} << 20;  // of lines whose answers are not printed
 
   // A long text holds back the answers behind it. Twice as many lines are taken as a step can have texts, so
   // that it has enough of them meanwhile. More would only fill memory.
   bool has_room() const {
-    return static_cast<std::int64_t>(answers_.open()) < 2 * o_.step_tokens && bytes_ < most_bytes;
+    return static_cast<std::int64_t>(answers_.open()) < 2 * o_.step_tokens && answers_.bytes() < most_bytes;
   }
 
   void submit(const text::CheckedLine& from) {
-    const std::size_t number = answers_.add();
+    const std::size_t number = answers_.add(from.text.size());
     Line line;
     if (!answers_.read(reader_, from, number, line)) return;
     models::Request request = std::move(line.request);
-    const std::size_t bytes = from.text.size();
-    request.done = [this, number, bytes, line, prompt = request.prompt](const models::Answer& answer) {
-      bytes_ -= bytes;
+    request.done = [this, number, line, prompt = request.prompt](const models::Answer& answer) {
       answers_.set(number, line.id, text_of_answer(coder_, line, prompt, answer));
     };
     try {
@@ -178,7 +184,6 @@ class BatchedLines {
         request.sample.length = length_behind(model_, std::ssize(request.prompt),
                                               {request.sample.length, false, o_.whole_length});
       batcher_.submit(std::move(request));
-      bytes_ += bytes;
     } catch (const Error& error) {
       answers_.set(number, line.id, failed(reader_.refused(error)));
     }
@@ -191,7 +196,6 @@ class BatchedLines {
   LineReader reader_;
   TextWindows lines_;
   Answers answers_;
-  std::size_t bytes_ = 0;  // of the lines whose texts are written
 };
 
 }  // namespace
@@ -239,7 +243,7 @@ class SearchedLines {
 
  private:
   void add(const text::CheckedLine& from, std::vector<models::BeamRequest>& requests) {
-    const std::size_t number = answers_.add();
+    const std::size_t number = answers_.add(from.text.size());
     Line line;
     if (!answers_.read(reader_, from, number, line)) return;
     models::BeamOptions beams = beams_of(o_, line.request.sample);

@@ -256,7 +256,8 @@ class Team {
         (void)places_->move_to(worker, 0);
     } else if (rule.may_move(now)) {
       const std::optional<PairTime> time = time_with_caller();
-      if (rule.should_move(now, time) && places_->move_away(worker)) rule.begin_trial(now, *time);
+      if (!rule.should_move(now, time)) return;
+      places_->move_away(worker) ? rule.begin_trial(now, *time) : rule.cannot_move(now);
     }
   }
 

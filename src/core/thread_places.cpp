@@ -52,7 +52,7 @@ constexpr auto trial_time = std::chrono::milliseconds(12);
 constexpr auto least_pause = std::chrono::milliseconds(1);
 // A first failed trial takes 6 % of the time until the next one, and the sixth 0.2 %.
 constexpr int pauses_per_trial = 16, most_doublings = 5;
-constexpr auto pause_without_times = std::chrono::seconds(1);
+constexpr auto pause_without_move = std::chrono::seconds(1);
 
 }  // namespace
 
@@ -61,8 +61,12 @@ bool MovingRule::should_move(Time now, const std::optional<PairTime>& time) noex
     (void)trial_failed(now, time);
     return false;
   }
-  if (!time) earliest_ = now + pause_without_times;
+  if (!time) cannot_move(now);
   return now >= earliest_;
+}
+
+void MovingRule::cannot_move(Time now) noexcept {
+  earliest_ = now + pause_without_move;
 }
 
 bool MovingRule::trial_is_over(Time now) const noexcept {
@@ -79,7 +83,7 @@ bool MovingRule::trial_failed(Time now, const std::optional<PairTime>& time) noe
     failed = 4 * wait > run + wait;
     doublings_ = failed ? std::min(doublings_ + 1, most_doublings) : std::max(doublings_ - 1, 0);
   }
-  earliest_ = now + (failed ? pauses * (now - trial_->begin) : least_pause);
+  earliest_ = now + (failed ? pauses * trial_time : least_pause);
   trial_.reset();
   return failed;
 }

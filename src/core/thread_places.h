@@ -49,6 +49,8 @@ class MovingRule {
   bool should_move(Time now, const std::optional<PairTime>& time) noexcept;
   /// The worker begins to move away.
   void begin_trial(Time now, const PairTime& time) noexcept { trial_ = Trial{now, time}; }
+  /// There is no core to move to, or no time to judge a move by.
+  void cannot_move(Time now) noexcept;
   /// The worker has its core for itself.
   bool trial_is_over(Time now) const noexcept;
   /// Ends the trial. Whether it failed, and the worker goes back.

@@ -40,8 +40,8 @@ TEST(MovingRule, AWorkerThatWaitsForItsNewCoreGoesBackAndPauses) {
   MovingRule rule;
   rule.begin_trial(start, after(100, 50));
   EXPECT_TRUE(rule.trial_failed(start + milliseconds(20), after(115, 56)));
-  EXPECT_FALSE(rule.may_move(start + milliseconds(20 + 16 * 20 - 1)));
-  EXPECT_TRUE(rule.may_move(start + milliseconds(20 + 16 * 20)));
+  EXPECT_FALSE(rule.may_move(start + milliseconds(20 + 16 * 12 - 1)));
+  EXPECT_TRUE(rule.may_move(start + milliseconds(20 + 16 * 12)));
 }
 
 TEST(MovingRule, PausesDoubleWhileTrialsFail) {
@@ -58,12 +58,12 @@ TEST(MovingRule, PausesDoubleWhileTrialsFail) {
   };
   for (const int pauses : {16, 32, 64, 128, 256, 512, 512}) {
     EXPECT_TRUE(try_once(10));
-    expect_pause(20 * pauses);
+    expect_pause(12 * pauses);
   }
   EXPECT_FALSE(try_once(0));  // halves the next pause
   expect_pause(1);
   EXPECT_TRUE(try_once(10));
-  expect_pause(20 * 256);
+  expect_pause(12 * 256);
 }
 
 TEST(MovingRule, ATrialEndsWhereTheWorkerSharesACoreAgain) {
@@ -74,7 +74,7 @@ TEST(MovingRule, ATrialEndsWhereTheWorkerSharesACoreAgain) {
   EXPECT_TRUE(rule.should_move(start + milliseconds(4), after(1, 3)));
   rule.begin_trial(start + milliseconds(4), after(1, 3));
   EXPECT_FALSE(rule.should_move(start + milliseconds(24), after(2, 20)));
-  EXPECT_FALSE(rule.should_move(start + milliseconds(24 + 16 * 20 - 1), after(2, 20)));
+  EXPECT_FALSE(rule.should_move(start + milliseconds(24 + 16 * 12 - 1), after(2, 20)));
 }
 
 TEST(MovingRule, WithoutTimesNothingMovesAndNoTrialFails) {

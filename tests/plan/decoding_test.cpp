@@ -98,6 +98,30 @@ TEST(Decoding, NeitherThreadsNorWeightsChangeABit) {
   }
 }
 
+// Four rows that share a key take several tiles at a time, and windows begin inside a tile.
+TEST(Decoding, FourRowsHaveTheSameBitsWithWeights) {
+  for (const KernelInfo& info : instruction_sets()) {
+    if (!info.available || info.isa == "reference") continue;
+    for (std::int64_t lookback = 150; lookback < 1400; lookback += 97) {
+      const AttentionShape shape{.batch = 1,
+                                 .num_query_heads = 8,
+                                 .num_kv_heads = 2,
+                                 .query_len = 1,
+                                 .key_len = 1500,
+                                 .head_dim = 64,
+                                 .value_dim = 64};
+      const Call c{
+          shape, DType::bf16, {.scale = 3.0, .mask = Causal{} & SlidingWindow{.lookback = lookback}}};
+      const AttentionPlan plan = make_plan(c.spec, c.shape, {.dtype = c.dtype, .kernel = info.isa});
+      const Made plain = made(c), weighted = made(c);
+      attend(plan, {.query = plain.query, .key = plain.key, .value = plain.value}, {.output = plain.output});
+      attend(plan, {.query = weighted.query, .key = weighted.key, .value = weighted.value},
+             {.output = weighted.output, .weights = weighted.weights});
+      ASSERT_TRUE(same(plain.output, weighted.output)) << info.isa << ", a window of " << lookback;
+    }
+  }
+}
+
 // In the relative Frobenius norm. 16-bit results lose at most 2^-9 (f16: 2^-12) by rounding the output,
 // spread evenly, and bf16 as much again by rounding the weights. f32 and f64 lose some roundings of sums of
 // some hundred terms.

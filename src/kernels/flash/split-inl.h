@@ -118,10 +118,12 @@ template <class S>
 HWY_INLINE int64_t MostWholeKeys(S, int64_t) {
   return kTileKeys;
 }
-/// Piece n, and those behind it that follow it without a gap, all of them whole, up to `most` keys. n becomes
-/// the number of the piece behind them.
+/// Piece n, and if it begins where a tile does, those behind it that follow it without a gap, all of them
+/// whole, up to `most` keys. n becomes the number of the piece behind them.
 HWY_INLINE Piece JoinPieces(const BlockSchedule& schedule, int64_t most, int64_t& n) {
   Piece joined = schedule.pieces()[n++];
+  // A piece is cut where tiles end, and a row has the same bits only if all its pieces are cut there.
+  if (joined.begin % kTileKeys != 0) return joined;
   for (; n < schedule.piece_count(); ++n) {
     const Piece& next = schedule.pieces()[n];
     if (!joined.full || !next.full || next.begin != joined.end || next.end - joined.begin > most) break;
@@ -355,15 +357,6 @@ HWY_INLINE int64_t MostRowsInTurn(const Problem<T>& p, int64_t rows) {
   return p.by_position ? HWY_MAX(rows, HWY_MIN(kMostTurns * rows, kMostSharing)) : rows;
 }
 
-/// Fetches the first keys of [begin, end), beside what is done before the first product.
-template <class S>
-HWY_INLINE void FetchFirstKeys(const HeadRows<S>& keys, int64_t begin, int64_t end, int64_t dim) {
-  keys.ForStretches(begin, HWY_MIN(begin + RowsAhead<S>(dim), end),
-                    [&](int64_t from, int64_t to, const StoredRows<S>& rows) HWY_ATTR {
-                      for (int64_t j = 0; j < to - from; ++j) FetchRow(rows.at(j), dim);
-                    });
-}
-
 /// One chunk of `turns` heads of keys from kv on.
 template <class T, class S>
 HWY_NOINLINE void SplitUnit(const Problem<T>& p, const ForwardOutputs<T>& out, const Operand<const S*>& keys,
@@ -377,7 +370,6 @@ HWY_NOINLINE void SplitUnit(const Problem<T>& p, const ForwardOutputs<T>& out, c
   for (int64_t first = 0; first < heads; first += together) {
     for (int64_t n = 0; n < turns; ++n) {
       members[n] = MemberOf(p, keys, values, b, kv + n);
-      FetchFirstKeys(members[n].keys, key_begin, key_end, p.score_dim);
       members[n].at.h = (kv + n) * heads + first;
       ends[n] = key_end;
     }

@@ -42,7 +42,7 @@ template <class T>
 HWY_INLINE int64_t ReadersOf(const RecurrenceProblem<T>& p) {
   return p.query_heads > p.heads ? p.query_heads / p.heads : 1;
 }
-// Heads that are not shared need no division: those of a chunk took a fiftieth of a forward call.
+// Heads that are not shared need no division.
 template <class T>
 HWY_INLINE int64_t QueryHeadOf(const RecurrenceProblem<T>& p, int64_t head, int64_t reader) {
   if (p.query_heads == p.heads) return head;

@@ -136,7 +136,6 @@ HWY_NOINLINE void TokenDecays(const RecurrenceProblem<T>& p, const ChunkAt& at, 
   GateRows(p, at, c, gates);
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(hn::ScalableTag<T>()));
   int64_t j = 0;
-  // Two vectors at a time took a thirtieth more of a forward call of GLA with width 64 on a Zen 5.
   if constexpr (kTileVectors == 4) {
     for (; j + 4 * lanes <= c.dim; j += 4 * lanes)
       DecayColumns<4>(gates, at.count, c.dim, j, c.to_token, started);

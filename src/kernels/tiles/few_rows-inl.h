@@ -361,9 +361,9 @@ HWY_NOINLINE void AddPieceToFew(const Problem<float>& p, const HeadRows<DotBf16>
   });
 }
 
-/// The tiles whose keys four rows take at a time, where all of them are there: between the loops over keys
-/// and over values, one result waits for the next. Tile by tile, 4,096 keys took 1.1 times as long on a Zen
-/// 5, and with 4 tiles 1.04 times (docs/performance.md).
+/// The tiles whose keys four rows take at a time, where all of them are there. Between the loops over keys
+/// and over values one result waits for the next (docs/performance.md, "Tried"). Half as many were a little
+/// slower.
 constexpr int64_t kTilesTogether = 8;
 HWY_INLINE int64_t MostWholeKeys(DotBf16, int64_t rows) {
   return rows == 4 ? kTilesTogether * tile_keys : tile_keys;

@@ -41,12 +41,14 @@ HWY_INLINE const S* const* LastRows(const S* const* rows, int64_t count, const S
 
 /// How many rows lie between those that are multiplied and those that are fetched, where tiles are taken one
 /// by one. In pages it is a piece, whose turn comes after the values and after the other heads (HeadsInTurn).
+/// The first-level cache does not hold as many, where rows are fetched into that.
 /// With 32 keys of 128, pages of 64 that come from memory reached 0.95 of the speed of a contiguous store,
 /// and with 128 they reach 1.00. Wider rows than 256 are fewer, so that four heads leave half of a
 /// second-level cache of 512 KiB to the values.
 template <class S>
 HWY_INLINE int64_t PieceRowsAhead(const HeadRows<S>& rows, int64_t dim) {
-  const int64_t bytes = rows.cached.rows && rows.cached.rows->count > 1 ? 65536 : kAheadBytes;
+  const bool pages = rows.cached.rows && rows.cached.rows->count > 1;
+  const int64_t bytes = pages && !kFetchesIntoFirstLevel ? 65536 : kAheadBytes;
   return HWY_MIN(tile_keys, bytes / HWY_MAX(dim * static_cast<int64_t>(sizeof(S)), 1));
 }
 
@@ -56,8 +58,8 @@ struct PieceRows {
   const S* rows[kMost + tile_keys];  ///< null: the cache has no such row
   int64_t found = 0;                 ///< of the piece
 
-  /// The rows of [begin, end), and `ahead` rows behind them, at most tile_keys. In place of a row that is not
-  /// there, behind the end, stands the last one. It is fetched again, and not read.
+  /// The rows of [begin, end), and `ahead` rows behind them, at most tile_keys. In place of a row of a
+  /// cache that is not there, behind the end, stands the last one. Rows behind the end are fetched, not read.
   HWY_INLINE void Fill(const HeadRows<S>& from, int64_t begin, int64_t end, int64_t ahead) {
     const int64_t count = end - begin;
     found = 0;
