@@ -22,10 +22,9 @@ import gc
 import pathlib
 import sys
 import tempfile
-import time
 from typing import Any, Callable
 
-from rival_server import reason, serve
+from rival_server import reason, seconds_of, serve
 
 TRANSFORMERS = "transformers f32"
 TYPES = {"ctranslate2 f32": "float32", "ctranslate2 int8": "int8"}
@@ -178,13 +177,11 @@ class Server:
         return CTranslate2(converted, TYPES[name])
 
     def run(self, request: dict[str, Any]) -> dict[str, Any]:
-        seconds = []
-        for n in range(request["count"] + 1):
-            begin = time.perf_counter()
+        def write() -> None:
             self.writers[request["name"]].write(self.prompts[: request["width"]], self.length, request["threads"])
-            if n > 0:  # the first warms threads and memory
-                seconds.append(time.perf_counter() - begin)
-        return {"seconds": seconds}
+
+        write()  # warms threads and memory
+        return {"seconds": seconds_of(write, request["count"])}
 
     def drop(self, _: dict[str, Any]) -> dict[str, Any]:
         self.writers.clear()

@@ -7,6 +7,7 @@ import contextlib
 import json
 import os
 import sys
+import time
 from typing import Any, Callable, Optional, Protocol
 
 
@@ -20,6 +21,15 @@ class Serving(Protocol):
 def reason(error: BaseException) -> str:
     text = " ".join(str(error).split()) or type(error).__name__
     return text if len(text) < 160 else text[:157] + "..."
+
+
+def seconds_of(run: Callable[[], object], count: int) -> list[float]:
+    seconds = []
+    for _ in range(count):
+        begin = time.perf_counter()
+        run()
+        seconds.append(time.perf_counter() - begin)
+    return seconds
 
 
 def serve(make: Callable[[Callable[[dict[str, Any]], None]], Serving]) -> int:

@@ -20,10 +20,9 @@ from __future__ import annotations
 import gc
 import math
 import sys
-import time
 from typing import Any, Callable
 
-from rival_server import reason, serve
+from rival_server import reason, seconds_of, serve
 
 EAGER, COMPILED = "torch eager", "torch compiled"
 
@@ -88,13 +87,7 @@ class Server:
         import torch
 
         torch.set_num_threads(request["threads"])
-        update = self.updates[request["name"], request["precision"]]
-        seconds = []
-        for _ in range(request["count"]):
-            begin = time.perf_counter()
-            update()
-            seconds.append(time.perf_counter() - begin)
-        return {"seconds": seconds}
+        return {"seconds": seconds_of(self.updates[request["name"], request["precision"]], request["count"])}
 
     def drop(self, _: dict[str, Any]) -> dict[str, Any]:
         self.updates.clear()

@@ -22,10 +22,9 @@ import json
 import pathlib
 import sys
 import tempfile
-import time
 from typing import Any, Callable
 
-from rival_server import reason, serve
+from rival_server import reason, seconds_of, serve
 
 TYPES = {"ctranslate2 f32": "float32", "ctranslate2 int8": "int8"}
 SPECIAL = ["<pad>", "<unk>", "<s>", "</s>"]
@@ -107,13 +106,11 @@ class Server:
         return [[one.result().hypotheses[0] for one in running[n]] for n in range(len(self.batches))]
 
     def run(self, request: dict[str, Any]) -> dict[str, Any]:
-        seconds = []
-        for n in range(request["count"] + 1):
-            begin = time.perf_counter()
+        def translate() -> None:
             self._translate(request["name"], request["threads"], request["width"])
-            if n > 0:  # the first warms threads and memory
-                seconds.append(time.perf_counter() - begin)
-        return {"seconds": seconds}
+
+        translate()  # warms threads and memory
+        return {"seconds": seconds_of(translate, request["count"])}
 
     def drop(self, _: dict[str, Any]) -> dict[str, Any]:
         self.translators.clear()

@@ -6,16 +6,21 @@
 
 namespace fovea::bench {
 
-Beside::Beside(Rivals& rivals, const RivalsOptions& options, nlohmann::json request,
+Beside::Beside(Rivals& rivals, const RivalsOptions& options, const std::function<nlohmann::json()>& request,
                const std::function<void(const nlohmann::json&)>& check)
     : rivals_(rivals) {
-  if (options.python == "none" || request.is_null()) return;
+  if (options.python == "none") return;
+  nlohmann::json prepared;
+  if (rivals.any()) {
+    prepared = request();
+    if (prepared.is_null()) return;
+  }
   for (const nlohmann::json& one : rivals.list()) {
     if (one.contains("absent")) known_.push_back({.name = one["name"], .refused = one["absent"]});
   }
   if (!rivals.any()) return;
-  request["do"] = "prepare";
-  for (const nlohmann::json& one : rivals.prepare(std::move(request))) {
+  prepared["do"] = "prepare";
+  for (const nlohmann::json& one : rivals.prepare(std::move(prepared))) {
     if (check && !one.contains("refused")) check(one);
     known_.push_back(
         {.name = one["name"], .refused = one.value("refused", ""), .note = one.value("note", "")});

@@ -26,9 +26,10 @@ using RivalTurns = std::map<std::string, std::vector<double>>;
 /// The rivals of one model. They are dropped at the end.
 class Beside {
  public:
-  /// `request` is what the script prepares; null: nothing, and no rival is asked. `check` gets what each
-  /// rival that has prepared it answers, and throws where the rival does not compute what Fovea does.
-  Beside(Rivals& rivals, const RivalsOptions& options, nlohmann::json request,
+  /// `request` gives what the script prepares, and is asked only where a rival is there; null: the script has
+  /// no such model. `check` gets what each rival that has prepared it answers, and throws where the rival
+  /// does not compute what Fovea does.
+  Beside(Rivals& rivals, const RivalsOptions& options, const std::function<nlohmann::json()>& request,
          const std::function<void(const nlohmann::json&)>& check = {});
   ~Beside();
   Beside(const Beside&) = delete;

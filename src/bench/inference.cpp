@@ -222,9 +222,7 @@ void measure_all(
   for (const std::string& name : bench.models) {
     const std::unique_ptr<Worker> worker = make(name, bench);
     const WorkFolder folder;
-    // Absent rivals are told for an empty request.
-    const Beside beside(rivals, options,
-                        rivals.any() ? worker->rival_request(folder.path()) : nlohmann::json::object());
+    const Beside beside(rivals, options, [&] { return worker->rival_request(folder.path()); });
     std::map<std::tuple<std::int64_t, WeightType, int>, Turns> turns;
     std::map<std::int64_t, std::int64_t> tokens;
     // Weights of one type are packed once a round. Round -1 warms memory, threads and code.

@@ -235,15 +235,14 @@ void measure_training(const TrainBench& bench, const std::function<void(const Tr
   for (const std::string& name : bench.models) {
     const std::unique_ptr<Contender> model = contender(name, bench);
     const WorkFolder folder;
-    Contender::Update first;                            // for those who are compared with it
-    nlohmann::json request = nlohmann::json::object();  // absent rivals are told for an empty one
-    if (rivals.any()) {
-      first = contender(name, bench, Dropout::off)->update(autograd::Operands::f32);
-      request = request_of(bench, name, *model, folder.path());
-    }
-    const Beside beside(rivals, options, std::move(request), [&](const nlohmann::json& prepared) {
-      check_same(first, prepared, rounding(bench));
-    });
+    Contender::Update first;  // for those who are compared with it
+    const Beside beside(
+        rivals, options,
+        [&] {
+          first = contender(name, bench, Dropout::off)->update(autograd::Operands::f32);
+          return request_of(bench, name, *model, folder.path());
+        },
+        [&](const nlohmann::json& prepared) { check_same(first, prepared, rounding(bench)); });
     std::map<std::pair<int, autograd::Operands>, Turns> turns;
     std::int64_t tokens = 0;
     for (const autograd::Operands precision : bench.precisions)

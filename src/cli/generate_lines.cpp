@@ -12,7 +12,7 @@ namespace fovea::cli {
 using nlohmann::json;
 using nlohmann::ordered_json;
 
-void LineReader::read(const text::CheckedLine& from, Line& line) {
+void RequestReader::read(const text::CheckedLine& from, Line& line) {
   const std::string& text = from.text;
   const std::int64_t number = from.number;
   number_ = number;
@@ -38,7 +38,7 @@ void LineReader::read(const text::CheckedLine& from, Line& line) {
   if (stops.has_strings) watch(std::move(stops.strings), line);
 }
 
-FileError LineReader::refused(const Error& error) const {
+FileError RequestReader::refused(const Error& error) const {
   const auto* argument = dynamic_cast<const InvalidArgument*>(&error);
   return {name_of(o_.input), number_,
           argument ? "'" + argument->argument() + "': expected " + argument->expected() + ", got " +
@@ -47,16 +47,16 @@ FileError LineReader::refused(const Error& error) const {
           "line"};
 }
 
-void LineReader::refuse(const std::string& problem) const {
+void RequestReader::refuse(const std::string& problem) const {
   throw FileError(name_of(o_.input), number_, problem, "line");
 }
 
-void LineReader::expected(const std::string& key, const char* what, const ordered_json& got) const {
+void RequestReader::expected(const std::string& key, const char* what, const ordered_json& got) const {
   refuse("\"" + excerpt(key) + "\": expected " + what + ", got " +
          excerpt(got.dump(-1, ' ', false, ordered_json::error_handler_t::replace)));
 }
 
-void LineReader::take(const std::string& key, const ordered_json& value, Line& line) {
+void RequestReader::take(const std::string& key, const ordered_json& value, Line& line) {
   models::SampleOptions& sample = line.request.sample;
   const bool draws = key == "top_k" || key == "top_p" || key == "min_p" || key == "seed";
   if (draws || (key == "temperature" && value != 0)) draws_ = key;
@@ -111,7 +111,7 @@ void LineReader::take(const std::string& key, const ordered_json& value, Line& l
   }
 }
 
-void LineReader::take_stop(const ordered_json& value) {
+void RequestReader::take_stop(const ordered_json& value) {
   strings_.clear();
   for (const ordered_json& one : value.is_array() ? value : ordered_json::array({value})) {
     if (!one.is_string() || one.get<std::string>().empty())
@@ -120,7 +120,7 @@ void LineReader::take_stop(const ordered_json& value) {
   }
 }
 
-Ids LineReader::prompt_of(bool messages) const {
+Ids RequestReader::prompt_of(bool messages) const {
   if (said_.is_null()) refuse("expected a \"prompt\" or \"messages\", got none");
   const char* key = messages ? "\"messages\"" : "\"prompt\"";
   if (!messages && !o_.chat.chat && o_.chat.messages.empty()) {
@@ -147,7 +147,7 @@ Ids LineReader::prompt_of(bool messages) const {
   return ids;
 }
 
-void LineReader::watch(text::StopStrings strings, Line& line) {
+void RequestReader::watch(text::StopStrings strings, Line& line) {
   line.stream = std::make_shared<TextStream>(coder_, line.request.prompt, std::move(strings));
   line.text = std::make_shared<std::string>();
   line.request.ends = [stream = line.stream, text = line.text](std::span<const std::int32_t> written) {

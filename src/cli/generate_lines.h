@@ -23,11 +23,11 @@ struct Line {
 };
 
 /// What a line may say beside its prompt, and how.
-class LineReader {
+class RequestReader {
  public:
   /// What writes the texts: a search needs no stops in the line's request.
   enum class Writer : std::uint8_t { batcher, search };
-  LineReader(const GenerateOptions& options, const Coder& coder, const ChatPrompts* chat, Writer writer)
+  RequestReader(const GenerateOptions& options, const Coder& coder, const ChatPrompts* chat, Writer writer)
       : o_(options), coder_(coder), chat_(chat), writer_(writer) {}
 
   /// Throws FileError, naming the line. line.id is set then, if the line has one that can be read.

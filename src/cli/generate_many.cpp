@@ -77,7 +77,7 @@ class Answers {
     open_[number - printed_].answer = answer_line(id, answer);
   }
   /// Reads line `number`, or answers it by what is wrong with it and returns false.
-  bool read(LineReader& reader, const text::CheckedLine& from, std::size_t number, Line& line) {
+  bool read(RequestReader& reader, const text::CheckedLine& from, std::size_t number, Line& line) {
     try {
       reader.read(from, line);
       return true;
@@ -141,7 +141,7 @@ class BatchedLines {
         batcher_(model, {.limit_bytes = o.limit_mb << 20,
                          .prefix_bytes = (o.limit_mb << 20) / 4,
                          .step_tokens = o.step_tokens}),
-        reader_(o, coder, chat, LineReader::Writer::batcher),
+        reader_(o, coder, chat, RequestReader::Writer::batcher),
         lines_(lines_of(o, window)),
         answers_(out) {}
 
@@ -193,7 +193,7 @@ class BatchedLines {
   models::LanguageModel& model_;
   const Coder& coder_;
   models::Batcher batcher_;
-  LineReader reader_;
+  RequestReader reader_;
   TextWindows lines_;
   Answers answers_;
 };
@@ -223,7 +223,7 @@ class SearchedLines {
   enum class Texts : std::uint8_t { continuations, translations };
   /// Searches for all requests, and hands on what is found.
   using Search = std::function<void(const std::vector<models::BeamRequest>&, const models::BeamsDone&)>;
-  SearchedLines(const GenerateOptions& o, LineReader reader, Texts kind, LengthOf length_of,
+  SearchedLines(const GenerateOptions& o, RequestReader reader, Texts kind, LengthOf length_of,
                 std::ostream& out)
       : o_(o), reader_(std::move(reader)), kind_(kind), length_of_(std::move(length_of)), answers_(out) {}
 
@@ -280,7 +280,7 @@ class SearchedLines {
   }
 
   const GenerateOptions& o_;
-  LineReader reader_;
+  RequestReader reader_;
   Texts kind_;
   LengthOf length_of_;
   Answers answers_;
@@ -294,7 +294,7 @@ class SearchedLines {
 void search_many(const GenerateOptions& o, models::LanguageModel& model, const Coder& coder,
                  const ChatPrompts* chat, std::ostream& out) {
   SearchedLines lines(
-      o, LineReader(o, coder, chat, LineReader::Writer::search), SearchedLines::Texts::continuations,
+      o, RequestReader(o, coder, chat, RequestReader::Writer::search), SearchedLines::Texts::continuations,
       [&](const Line& line) {
         return length_behind(model, std::ssize(line.request.prompt),
                              {line.request.sample.length, line.length_given, o.whole_length});
@@ -311,7 +311,7 @@ void translate_many(const GenerateOptions& o, const models::ModelFolder& folder,
                     models::SequenceToSequence& model, const Coder& coder, std::ostream& out) {
   const std::int64_t positions = models::read_family(folder.config()).config.positions;
   SearchedLines lines(
-      o, LineReader(o, coder, nullptr, LineReader::Writer::search), SearchedLines::Texts::translations,
+      o, RequestReader(o, coder, nullptr, RequestReader::Writer::search), SearchedLines::Texts::translations,
       [&](const Line& line) {
         if (std::ssize(line.request.prompt) > positions)
           throw InvalidArgument("fovea generate", "the prompt",

@@ -1,9 +1,8 @@
 // Which cores the threads of a pool run on, and when a worker leaves a core that it shares with another.
 //
 // Where no core is idle, Linux wakes a thread on the core where it ran last. So a worker that once ran on the
-// core of its caller stays there for long, although another core has nothing to do but a program of low
-// priority. Beside one such loop on two cores, generation of 16 texts took 1.7 times as long. The loop had
-// 0.72 of a core (docs/performance.md, "Beside a program of low priority").
+// core of its caller stays there for long. Another core may have nothing to do but a program of low priority
+// (docs/performance.md, "Beside a program of low priority").
 #pragma once
 
 #include <atomic>
@@ -32,12 +31,11 @@ struct PairTime {
 };
 
 /// When a worker that shares its core moves to another one. Programs of the same priority may run there too.
-/// The worker and its caller then wait for their cores by turns. Sharing one core is better: beside two busy
-/// loops on two cores, generation of 16 texts had 0.72 of its speed when every worker moved. So a move is a
-/// trial. If the two wait for cores for more than a quarter of their time, the worker goes back. Each failed
-/// trial doubles the pause before the next one, up to some 6 s, and each other one halves it.
-/// Times are read only where `may_move` or `trial_is_over` says so, since that takes 10 us. Without them, as
-/// where /proc is not mounted, no worker moves.
+/// The worker and its caller then wait for their cores by turns, and sharing one core is better. So a move is
+/// a trial. If the two wait for cores for more than a quarter of their time, the worker goes back. Each
+/// failed trial doubles the pause before the next one, up to some 6 s, and each other one halves it. Times
+/// are read only where `may_move` or `trial_is_over` says so, since that takes 10 us. Without them, as where
+/// /proc is not mounted, no worker moves.
 class MovingRule {
  public:
   using Time = std::chrono::steady_clock::time_point;

@@ -48,8 +48,7 @@ HWY_INLINE const S* const* LastRows(const S* const* rows, int64_t count, const S
 template <class S>
 HWY_INLINE int64_t PieceRowsAhead(const HeadRows<S>& rows, int64_t dim) {
   const bool pages = rows.cached.rows && rows.cached.rows->count > 1;
-  const int64_t bytes = pages && !kFetchesIntoFirstLevel ? 65536 : kAheadBytes;
-  return HWY_MIN(tile_keys, bytes / HWY_MAX(dim * static_cast<int64_t>(sizeof(S)), 1));
+  return HWY_MIN(tile_keys, RowsAhead<S>(dim, pages && !kFetchesIntoFirstLevel ? 65536 : kAheadBytes));
 }
 
 /// The rows of at most kMost keys, and of those behind them that are fetched meanwhile.
@@ -75,12 +74,6 @@ struct PieceRows {
     for (; written < count + ahead; ++written) rows[written] = rows[written - 1];
   }
 };
-
-/// Fetches a row of kLines lines.
-template <int kLines, class S>
-HWY_INLINE void FetchLines(const S* row) {
-  for (int i = 0; i < kLines; ++i) FetchLine(row + i * (64 / static_cast<int64_t>(sizeof(S))));
-}
 
 }  // namespace HWY_NAMESPACE
 }  // namespace fovea::kernels

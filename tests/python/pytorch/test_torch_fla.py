@@ -16,7 +16,7 @@ import fovea
 
 torch = pytest.importorskip("torch")
 
-from torch_support import F64, rand  # noqa: E402
+from torch_support import F64, outer, rand  # noqa: E402
 
 import fovea.torch  # noqa: E402
 
@@ -36,10 +36,6 @@ def scan(q, k, v, scale, state, step):
         state = step(t, state, k[:, t], v[:, t])
         outputs.append(scale * torch.einsum("bhkv,bhk->bhv", state, q[:, t]))
     return torch.stack(outputs, 1), state
-
-
-def outer(k, v):
-    return k[..., :, None] * v[..., None, :]
 
 
 def delta(state, k, v, beta):
@@ -293,9 +289,9 @@ def naive(monkeypatch, path, name):
         pytest.skip("fla-core is not installed (./run test --full installs it)")
     file = next(file for file in files if str(file) == f"fla/ops/{path}")
     if "einops" not in sys.modules:  # what is called here does not use it
-        stub = types.ModuleType("einops")
-        stub.rearrange = None
-        monkeypatch.setitem(sys.modules, "einops", stub)
+        unused = types.ModuleType("einops")
+        unused.rearrange = None
+        monkeypatch.setitem(sys.modules, "einops", unused)
     spec = importlib.util.spec_from_file_location("naive_of_fla", file.locate())
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)

@@ -10,15 +10,11 @@ import fovea
 
 torch = pytest.importorskip("torch")
 
-from torch_support import F64, rand  # noqa: E402
+from torch_support import F64, outer, rand  # noqa: E402
 
 import fovea.torch  # noqa: E402
 
 B, T, HV, K, V = 2, 21, 4, 5, 3
-
-
-def outer(k, v):
-    return k[..., :, None] * v[..., None, :]
 
 
 def mamba(groups=2, dtype=F64):

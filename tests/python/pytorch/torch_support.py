@@ -60,3 +60,7 @@ def plain(q, k, v, score_mod=lambda s, h, i, j: s, visible=None, normalize=None,
     lse = torch.logsumexp(s, -1)
     p = torch.softmax(s, -1).nan_to_num() if normalize is None else normalize(s)
     return p @ v, p, lse
+
+
+def outer(k, v):
+    return k[..., :, None] * v[..., None, :]
