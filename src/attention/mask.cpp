@@ -259,7 +259,11 @@ Mask::Mask(Causal) {
 }
 Mask::Mask(SlidingWindow window) : node_(std::make_shared<WindowNode>(window)) {}
 Mask::Mask(GlobalTokens tokens) : node_(std::make_shared<GlobalNode>(std::move(tokens.positions))) {}
-Mask::Mask(KeyLengths lengths) : node_(std::make_shared<LengthsNode>(std::move(lengths.lengths))) {}
+Mask::Mask(KeyLengths lengths) {
+  static const auto of_the_call = std::make_shared<const LengthsNode>(std::vector<std::int64_t>());
+  node_ =
+      lengths.lengths.empty() ? of_the_call : std::make_shared<const LengthsNode>(std::move(lengths.lengths));
+}
 
 Mask::Mask(std::shared_ptr<const MaskNode> node) : node_(std::move(node)) {
   if (!node_) throw InvalidArgument("Mask", "node", "a mask", "a null pointer");

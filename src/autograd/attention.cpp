@@ -11,6 +11,7 @@
 #include "core/memory.h"
 #include "fovea/autograd/ops.h"
 #include "fovea/autograd/plan_cache.h"
+#include "fovea/core/kept_vector.h"
 #include "fovea/core/profile.h"
 #include "fovea/plan/call_shape.h"
 #include "fovea/plan/plan.h"
@@ -30,7 +31,7 @@ void check(const char* argument, const Var& x, std::int64_t heads, std::int64_t 
 
 // Copies of the lists of a call, which belong to the caller.
 struct Lists {
-  std::vector<std::int64_t> key_lengths, query_offsets, query_starts, key_starts;
+  KeptVector<std::int64_t> key_lengths, query_offsets, query_starts, key_starts;
   explicit Lists(const AttentionCall& call)
       : key_lengths(call.key_lengths.begin(), call.key_lengths.end()),
         query_offsets(call.query_offsets.begin(), call.query_offsets.end()),
@@ -114,7 +115,7 @@ void backward(const AttentionCall& call, const Saved& saved, const Var& query, c
   const DType dtype = saved.plan.dtype();
   const bool is_rounded = dtype == DType::bf16;
   const Tensor dq = like(query, dtype), dk = like(key, dtype), dv = like(value, dtype);
-  std::vector<Tensor> d_arguments;
+  KeptVector<Tensor> d_arguments;
   AttentionGradients gradients;
   if (dq) gradients.query = heads_of(dq, call.num_query_heads);
   if (dk) gradients.key = heads_of(dk, call.num_kv_heads);
@@ -256,8 +257,7 @@ Var attention(const AttentionCall& call, const Var& query, const Var& key, const
     attend(plan, inputs, outputs);
   }
   if (!tape) return is_bf16 ? output : widened(output);
-  const auto saved = std::allocate_shared<Saved>(
-      KeptAllocator<Saved>(),
+  const auto saved = make_kept<Saved>(
       Saved{std::move(plan), Lists(call), output, log_sum_exp, rounded_query, rounded_key, rounded_value});
   return {widened(output), tape->record([=, call = kept(call, *saved)](const Tensor& d_output) {
             backward(call, *saved, query, key, value, d_output);
@@ -286,8 +286,8 @@ Var attention_weights(const AttentionCall& call, const Var& query, const Var& ke
   }
   if (call.weights) *call.weights = weights;
   if (!tape) return weights;
-  const auto saved = std::allocate_shared<Saved>(
-      KeptAllocator<Saved>(), Saved{std::move(plan), Lists(call), Tensor(), Tensor(), Tensor(), Tensor()});
+  const auto saved =
+      make_kept<Saved>(Saved{std::move(plan), Lists(call), Tensor(), Tensor(), Tensor(), Tensor()});
   return {weights, tape->record([=, call = kept(call, *saved)](const Tensor& d_weights) {
             backward(call, *saved, query, key, {}, d_weights);
           })};

@@ -15,6 +15,7 @@
 #include "autograd/vector_math.h"
 #include "fovea/autograd/ops.h"
 #include "fovea/core/executor.h"
+#include "fovea/core/kept_vector.h"
 #include "fovea/core/profile.h"
 
 namespace fovea::autograd {
@@ -98,8 +99,8 @@ constexpr std::int64_t row_group = 128;  // rows that a unit copies
 
 // The rows with a target, in order. Padding has none: it is a third of a batch whose sentences are of 8 to 20
 // tokens, and the products with the vocabulary are half of a translator's step.
-std::vector<std::int64_t> rows_with_target(std::span<const std::int32_t> targets) {
-  std::vector<std::int64_t> rows;
+KeptVector<std::int64_t> rows_with_target(std::span<const std::int32_t> targets) {
+  KeptVector<std::int64_t> rows;
   rows.reserve(targets.size());
   for (std::size_t r = 0; r < targets.size(); ++r) {
     if (targets[r] >= 0) rows.push_back(static_cast<std::int64_t>(r));
@@ -148,13 +149,13 @@ Var linear_cross_entropy(const Var& x, const Var& weight, const Var& bias,
   const ProfileSpan span(label);
   check(x, weight, bias, targets);
   const Share share("linear_cross_entropy", reduction, x.size(0));
-  const std::vector<std::int64_t> kept = rows_with_target(targets);
+  const KeptVector<std::int64_t> kept = rows_with_target(targets);
   const std::int64_t rows = std::ssize(kept), dim = x.size(1), classes = weight.size(0);
   const bool all = rows == x.size(0);
   const Tensor given = all ? x.value() : gathered(x.value(), kept);
   Tape* tape = tape_of({&x, &weight, &bias});
   const Operands operands = operands_of(tape);
-  const auto gradients = std::make_shared<Gradients>();
+  const auto gradients = make_kept<Gradients>();
   if (x.recorded()) gradients->x = Tensor(DType::f32, given.shape());
   // The first chunk writes it: filling the largest matrix of a model with zeros is a pass over memory.
   if (weight.recorded())
@@ -162,7 +163,7 @@ Var linear_cross_entropy(const Var& x, const Var& weight, const Var& bias,
         rows > 0 ? Tensor(DType::f32, weight.shape()) : Tensor::zeros(DType::f32, weight.shape());
   if (bias.recorded()) gradients->bias = Tensor::zeros(DType::f32, {classes});
   Tensor logits(DType::f32, {std::min(rows, chunk_rows), classes});
-  std::vector<RowLoss> losses(kept.size());
+  KeptVector<RowLoss> losses(kept.size());
   for (std::int64_t begin = 0; begin < rows; begin += chunk_rows) {
     const std::int64_t count = std::min(chunk_rows, rows - begin);
     const float* input = given.data<float>() + begin * dim;

@@ -9,6 +9,7 @@
 #include "autograd/packed_products.h"
 #include "autograd/record.h"
 #include "fovea/autograd/ops.h"
+#include "fovea/core/kept_vector.h"
 #include "fovea/core/profile.h"
 #include "kernels/simd/convert.h"
 
@@ -122,10 +123,10 @@ Var packed_feed_forward(const Var& x, const FeedForwardWeights& weights, Activat
 
 }  // namespace
 
-std::vector<Var> linears(const Var& x, std::span<const LinearWeights> layers, Products products) {
+KeptVector<Var> linears(const Var& x, std::span<const LinearWeights> layers, Products products) {
   static constexpr ProfileLabel label{"linears", ProfilePart::elementwise};
   const ProfileSpan span(label);
-  std::vector<Var> result;
+  KeptVector<Var> result;
   if (layers.empty()) return result;
   result.reserve(layers.size());
   if (!packed_alike(x, layers)) {
@@ -142,13 +143,13 @@ std::vector<Var> linears(const Var& x, std::span<const LinearWeights> layers, Pr
   return result;
 }
 
-std::vector<Var> linears_in_bf16(const Var& x, std::span<const LinearWeights> layers) {
+KeptVector<Var> linears_in_bf16(const Var& x, std::span<const LinearWeights> layers) {
   static constexpr ProfileLabel label{"linears in bf16", ProfilePart::elementwise};
   const ProfileSpan span(label);
   if (!packed_alike(x, layers))
     throw InvalidArgument("linears_in_bf16", "layers", "weights packed in one type, and nothing recorded",
                           "others");
-  std::vector<Var> result;
+  KeptVector<Var> result;
   std::vector<PackedProducts> each;
   for (const LinearWeights& layer : layers) {
     check_linear("linears_in_bf16", x.shape(), layer);

@@ -11,6 +11,7 @@
 #include "autograd/vector_math.h"
 #include "fovea/autograd/ops.h"
 #include "fovea/core/executor.h"
+#include "fovea/core/kept_vector.h"
 #include "fovea/core/profile.h"
 
 namespace fovea::autograd {
@@ -120,7 +121,7 @@ Var embedding(const Var& table, std::span<const std::int32_t> ids, float factor)
     }
   });
   return result_of(tape_of({&table}), out,
-                   [=, kept = std::vector<std::int32_t>(ids.begin(), ids.end())](const Tensor& d) {
+                   [=, kept = KeptVector<std::int32_t>(ids.begin(), ids.end())](const Tensor& d) {
                      // A unit has every 16th row of the table, so each row adds its gradients in order.
                      constexpr std::int64_t units = 16;
                      float* gradient = gradient_of(table).data<float>();

@@ -11,6 +11,7 @@
 #include "autograd/vector_math.h"
 #include "fovea/autograd/ops.h"
 #include "fovea/autograd/row_groups.h"
+#include "fovea/core/kept_vector.h"
 
 namespace fovea::autograd {
 namespace {
@@ -28,11 +29,11 @@ FOVEA_CLONES float largest(const float* values, std::int64_t count) {
 }
 
 // Each even row of `unit` [rows, dim] with the odd row that is most like it. Rows have length 1.
-std::vector<Pair> best_pairs(const float* unit, std::int64_t rows, std::int64_t dim) {
+KeptVector<Pair> best_pairs(const float* unit, std::int64_t rows, std::int64_t dim) {
   const std::int64_t evens = (rows + 1) / 2, odds = rows / 2;
   constexpr std::int64_t block = 128;  // even rows whose cosines stand in memory at a time
-  std::vector<Pair> pairs(static_cast<std::size_t>(evens));
-  std::vector<float> cosines(static_cast<std::size_t>(std::min(block, evens) * odds));
+  KeptVector<Pair> pairs(static_cast<std::size_t>(evens));
+  KeptVector<float> cosines(static_cast<std::size_t>(std::min(block, evens) * odds));
   for (std::int64_t begin = 0; begin < evens; begin += block) {
     const std::int64_t count = std::min(block, evens - begin);
     gemm(count, odds, dim, {unit + 2 * begin * dim, 2 * dim}, {unit + dim, 2 * dim, Transpose::yes}, 0.0f,
@@ -47,12 +48,12 @@ std::vector<Pair> best_pairs(const float* unit, std::int64_t rows, std::int64_t 
 }
 
 // The rows that each of the first `rows` rows joins: itself, or an odd row.
-std::vector<std::int64_t> joined_rows(const float* unit, std::int64_t rows, std::int64_t dim, double share) {
-  std::vector<std::int64_t> joins(static_cast<std::size_t>(rows));
+KeptVector<std::int64_t> joined_rows(const float* unit, std::int64_t rows, std::int64_t dim, double share) {
+  KeptVector<std::int64_t> joins(static_cast<std::size_t>(rows));
   std::iota(joins.begin(), joins.end(), std::int64_t{0});
   const auto merges = static_cast<std::int64_t>(std::floor(share * static_cast<double>(rows)));
   if (merges == 0) return joins;
-  std::vector<Pair> pairs = best_pairs(unit, rows, dim);
+  KeptVector<Pair> pairs = best_pairs(unit, rows, dim);
   std::partial_sort(pairs.begin(), pairs.begin() + merges, pairs.end(), [](const Pair& a, const Pair& b) {
     return a.cosine != b.cosine ? a.cosine > b.cosine : a.from < b.from;
   });
@@ -77,14 +78,14 @@ RowGroups matched_groups(const Tensor& metric, double share, const Tensor& sizes
                          std::span<const std::int64_t> lengths) {
   check(metric, share, sizes);
   const std::int64_t batch = metric.size(0), rows = metric.size(1), dim = metric.size(2);
-  const std::vector<std::int64_t> counts =
+  const KeptVector<std::int64_t> counts =
       checked_row_lengths("matched_groups", lengths, {.batch = batch, .most = rows});
   const Tensor unit = normalize_rows(metric).value();
   RowGroups groups{.batch = batch, .rows = rows};
   groups.group.assign(static_cast<std::size_t>(batch * rows), -1);
   groups.share.assign(groups.group.size(), 0.0f);
   for (std::int64_t b = 0; b < batch; ++b) {
-    const std::vector<std::int64_t> joins =
+    const KeptVector<std::int64_t> joins =
         joined_rows(unit.data<float>() + b * rows * dim, counts[b], dim, share);
     std::int64_t* group = groups.group.data() + b * rows;
     std::int64_t kept = 0;

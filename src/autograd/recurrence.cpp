@@ -153,7 +153,7 @@ OutputAndState recurrence(const RecurrenceCall& call, const RecurrenceOperands& 
   static constexpr ProfileLabel label{"recurrence", ProfilePart::recurrence};
   const ProfileSpan span(label);
   const RecurrenceShape shape = shape_of(call, operands);
-  const auto saved = std::make_shared<Saved>(Saved{
+  const auto saved = make_kept<Saved>(Saved{
       call.plan ? *call.plan : make_recurrence_plan(call.spec, shape), KeptLists(call.lists), {}, {}, {}});
   check_operands(*saved, operands);
   for (const Field& field : fields) ProfileSpan::add(moved({&(operands.*field.operand)}));

@@ -14,6 +14,7 @@
 #include "core/memory.h"
 #include "fovea/autograd/ops.h"
 #include "fovea/core/executor.h"
+#include "fovea/core/kept_vector.h"
 #include "fovea/core/profile.h"
 
 namespace fovea::autograd {
@@ -131,7 +132,7 @@ constexpr int saved_count(Cell cell) {
 struct Saved {
   Tensor activations;  // [T, B, saved]
   Tensor previous;     // [T, B, S*H]
-  std::vector<std::int64_t> lengths;
+  KeptVector<std::int64_t> lengths;
 };
 
 // For small batches starting the threads costs more than it saves. The choice depends on the shape only.
@@ -285,7 +286,7 @@ Var cell_sequence(Cell cell, Direction direction, const Var& gates, const Var& s
                           std::to_string(sizes.batch) + " lengths, one for each batch entry",
                           std::to_string(lengths.size()));
   }
-  const auto saved = std::allocate_shared<Saved>(KeptAllocator<Saved>());
+  const auto saved = make_kept<Saved>();
   saved->lengths.assign(lengths.begin(), lengths.end());
   Tape* tape = tape_of({&gates, &state, &weight, &bias});
   sizes.operands = operands_of(tape);
@@ -302,7 +303,7 @@ Var cell_step(Cell cell, const Var& gates, const Var& state, const Var& weight, 
   if (gates.shape().rank() != 2)
     throw InvalidArgument("cell_step", "gates", "[B, gates·H]", to_string(gates.shape()));
   const std::int64_t batch = gates.size(0);
-  const std::vector<std::int64_t> one(static_cast<std::size_t>(batch), 1);
+  const KeptVector<std::int64_t> one(static_cast<std::size_t>(batch), 1);
   const Var states = cell_sequence(cell, Direction::forward, reshape(gates, {batch, 1, gates.size(1)}), state,
                                    weight, bias, one);
   return reshape(states, {batch, states.size(2)});

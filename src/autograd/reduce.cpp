@@ -6,6 +6,7 @@
 #include "autograd/record.h"
 #include "autograd/row_lengths.h"
 #include "fovea/autograd/ops.h"
+#include "fovea/core/kept_vector.h"
 #include "fovea/core/profile.h"
 
 namespace fovea::autograd {
@@ -26,7 +27,7 @@ Var sum(const Var& x) {
 
 namespace {
 
-Var pool_mean(const Var& x, const std::vector<std::int64_t>& lengths) {
+Var pool_mean(const Var& x, const KeptVector<std::int64_t>& lengths) {
   static constexpr ProfileLabel label{"pool mean", ProfilePart::elementwise};
   const ProfileSpan span(label, moved({&x}));
   const std::int64_t batch = x.size(0), time = x.size(1), dim = x.size(2);
@@ -52,12 +53,12 @@ Var pool_mean(const Var& x, const std::vector<std::int64_t>& lengths) {
   });
 }
 
-Var pool_max(const Var& x, const std::vector<std::int64_t>& lengths) {
+Var pool_max(const Var& x, const KeptVector<std::int64_t>& lengths) {
   static constexpr ProfileLabel label{"pool max", ProfilePart::elementwise};
   const ProfileSpan span(label, moved({&x}));
   const std::int64_t batch = x.size(0), time = x.size(1), dim = x.size(2);
   Tensor out(DType::f32, {batch, dim});
-  std::vector<std::int64_t> best(static_cast<std::size_t>(batch * dim));  // the row of each maximum
+  KeptVector<std::int64_t> best(static_cast<std::size_t>(batch * dim));  // the row of each maximum
   for (std::int64_t b = 0; b < batch; ++b) {
     const float* rows = x.value().data<float>() + b * time * dim;
     for (std::int64_t i = 0; i < dim; ++i) {
@@ -83,7 +84,7 @@ Var pool_max(const Var& x, const std::vector<std::int64_t>& lengths) {
 
 Var pool(Pool kind, const Var& x, std::span<const std::int64_t> lengths) {
   if (x.shape().rank() != 3) throw InvalidArgument("pool", "x", "[B, T, D]", to_string(x.shape()));
-  const std::vector<std::int64_t> checked =
+  const KeptVector<std::int64_t> checked =
       checked_row_lengths("pool", lengths, {.batch = x.size(0), .least = 1, .most = x.size(1)});
   return kind == Pool::mean ? pool_mean(x, checked) : pool_max(x, checked);
 }
@@ -127,7 +128,7 @@ Var normalize_rows(const Var& x, float epsilon) {
     throw InvalidArgument("normalize_rows", "x", "at least one axis", to_string(x.shape()));
   const std::int64_t dim = x.size(-1), rows = dim > 0 ? x.value().count() / dim : 0;
   Tensor out(DType::f32, x.shape());
-  std::vector<float> lengths(static_cast<std::size_t>(rows));
+  KeptVector<float> lengths(static_cast<std::size_t>(rows));
   for (std::int64_t r = 0; r < rows; ++r) {
     const float* row = x.value().data<float>() + r * dim;
     double square = 0.0;

@@ -8,6 +8,7 @@
 #include "autograd/record.h"
 #include "core/starts.h"
 #include "fovea/autograd/ops.h"
+#include "fovea/core/kept_vector.h"
 #include "fovea/core/profile.h"
 
 namespace fovea::autograd {
@@ -35,7 +36,7 @@ Var rotated_at(const Var& x, const RopeTable& table, std::int64_t num_heads, con
 }
 
 // One position a row.
-Var rotated(const Var& x, const RopeTable& table, std::int64_t num_heads, std::vector<std::int64_t> list) {
+Var rotated(const Var& x, const RopeTable& table, std::int64_t num_heads, KeptVector<std::int64_t> list) {
   return rotated_at(x, table, num_heads,
                     [list = std::move(list)] { return RopePositions(std::span<const std::int64_t>(list)); });
 }
@@ -70,7 +71,7 @@ Var rotate(const Var& x, const RopeTable& table, std::int64_t num_heads,
                           "one position for each batch entry, " + std::to_string(x.size(0)),
                           std::to_string(first.size()));
   }
-  std::vector<std::int64_t> list;
+  KeptVector<std::int64_t> list;
   list.reserve(static_cast<std::size_t>(x.size(0) * x.size(1)));
   for (const std::int64_t begin : first) {
     for (std::int64_t l = 0; l < x.size(1); ++l) list.push_back(begin + l);
@@ -84,7 +85,7 @@ Var rotate_packed(const Var& x, const RopeTable& table, std::int64_t num_heads,
   const ProfileSpan span(label, moved({&x}, x.value().count()));
   check(x, num_heads);
   check_packed(x, starts, first);
-  std::vector<std::int64_t> list;
+  KeptVector<std::int64_t> list;
   list.reserve(static_cast<std::size_t>(x.size(1)));
   for (std::size_t e = 0; e < first.size(); ++e) {
     for (std::int64_t l = starts[e]; l < starts[e + 1]; ++l) list.push_back(first[e] + l - starts[e]);

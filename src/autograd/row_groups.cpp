@@ -7,6 +7,7 @@
 #include "autograd/gemm.h"
 #include "autograd/record.h"
 #include "autograd/row_lengths.h"
+#include "fovea/core/kept_vector.h"
 #include "fovea/core/profile.h"
 
 namespace fovea::autograd {
@@ -20,7 +21,7 @@ Var mix_rows(const Var& weight, const Var& x, std::span<const std::int64_t> leng
                           to_string(weight.shape()) + " and " + to_string(x.shape()));
   const std::int64_t batch = x.size(0), rows = x.size(1), dim = x.size(2), kept = weight.size(0),
                      columns = weight.size(1);
-  const std::vector<std::int64_t> counts =
+  const KeptVector<std::int64_t> counts =
       checked_row_lengths("mix_rows", lengths, {.batch = batch, .most = rows});
   Tape* const tape = tape_of({&weight, &x});
   const Operands operands = operands_of(tape);
@@ -49,7 +50,7 @@ RowGroups neighbour_groups(std::int64_t batch, std::int64_t rows, std::int64_t s
                            std::span<const std::int64_t> lengths) {
   if (size < 1) throw InvalidArgument("neighbour_groups", "size", "at least 1", std::to_string(size));
   RowGroups groups{.batch = batch, .rows = rows};
-  const std::vector<std::int64_t> counts =
+  const KeptVector<std::int64_t> counts =
       checked_row_lengths("neighbour_groups", lengths, {.batch = batch, .most = rows});
   for (const std::int64_t count : counts) {
     groups.lengths.push_back(count / size + (count % size != 0 ? 1 : 0));

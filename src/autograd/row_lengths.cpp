@@ -3,12 +3,13 @@
 #include <string>
 
 #include "fovea/core/error.h"
+#include "fovea/core/kept_vector.h"
 
 namespace fovea::autograd {
 
-std::vector<std::int64_t> checked_row_lengths(const char* function, std::span<const std::int64_t> lengths,
-                                              const RowLengths& expected) {
-  std::vector<std::int64_t> checked(lengths.begin(), lengths.end());
+KeptVector<std::int64_t> checked_row_lengths(const char* function, std::span<const std::int64_t> lengths,
+                                             const RowLengths& expected) {
+  KeptVector<std::int64_t> checked(lengths.begin(), lengths.end());
   if (checked.empty()) checked.assign(static_cast<std::size_t>(expected.batch), expected.most);
   if (std::ssize(checked) != expected.batch)
     throw InvalidArgument(function, "lengths", std::to_string(expected.batch) + " lengths",

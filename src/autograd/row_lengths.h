@@ -3,7 +3,8 @@
 
 #include <cstdint>
 #include <span>
-#include <vector>
+
+#include "fovea/core/kept_vector.h"
 
 namespace fovea::autograd {
 
@@ -14,7 +15,7 @@ struct RowLengths {
 
 /// A copy of `lengths`, or `expected.most` for each entry where there are none. Throws InvalidArgument in the
 /// name of `function` unless there is a length for each entry, in its range.
-std::vector<std::int64_t> checked_row_lengths(const char* function, std::span<const std::int64_t> lengths,
-                                              const RowLengths& expected);
+KeptVector<std::int64_t> checked_row_lengths(const char* function, std::span<const std::int64_t> lengths,
+                                             const RowLengths& expected);
 
 }  // namespace fovea::autograd

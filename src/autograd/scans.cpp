@@ -38,7 +38,7 @@ OutputAndState causal_conv(const CausalConvCall& call, const CausalConvOperands&
   const CausalConvShape shape{
       .batch = extent.sequences, .len = extent.longest, .channels = operands.x.size(2)};
   const auto saved =
-      std::make_shared<SavedConv>(SavedConv{make_causal_conv_plan(spec, shape), KeptLists(call.lists)});
+      make_kept<SavedConv>(SavedConv{make_causal_conv_plan(spec, shape), KeptLists(call.lists)});
   const Tensor output(DType::f32, operands.x.shape());
   Tensor state;
   if (call.final_state == FinalState::wanted)
@@ -148,7 +148,7 @@ OutputAndState selective_scan(const SelectiveScanCall& call, const SelectiveScan
   static constexpr ProfileLabel label{"selective scan", ProfilePart::recurrence};
   const ProfileSpan span(label, moved({&operands.x}, operands.x.value().count()));
   const SelectiveScanShape shape = shape_of(call, operands);
-  const auto saved = std::make_shared<SavedScan>(
+  const auto saved = make_kept<SavedScan>(
       SavedScan{make_selective_scan_plan({.step_size = call.step_size}, shape), KeptLists(call.lists)});
   if (operands.c.size(2) != operands.b.size(2))
     throw InvalidArgument("selective_scan", "c", "the shape of b, " + to_string(operands.b.shape()),

@@ -5,6 +5,7 @@
 #include "autograd/record.h"
 #include "autograd/rows.h"
 #include "fovea/autograd/ops.h"
+#include "fovea/core/kept_vector.h"
 #include "fovea/core/profile.h"
 
 namespace fovea::autograd {
@@ -91,7 +92,8 @@ Var concat(std::span<const Var> parts, int axis) {
   Tensor out(DType::f32, with_size(parts[0].shape(), axis, length));
   ProfileSpan::add(moved({}, 2 * out.count()));
   const Split whole = split_at(out.shape(), axis);
-  std::vector<RowCopy> copies;
+  KeptVector<RowCopy> copies;
+  copies.reserve(parts.size());
   float* to = out.data<float>();
   for (const Var& part : parts) {
     const std::int64_t width = part.size(axis) * whole.inner;
@@ -100,10 +102,12 @@ Var concat(std::span<const Var> parts, int axis) {
   }
   copy_rows(copies);
   if (!tape) return out;
-  std::vector<Var> kept(parts.begin(), parts.end());
+  KeptVector<Var> kept(parts.begin(), parts.end());
   return {out, tape->record([=](const Tensor& d) {
-            std::vector<Tensor> gradients;
-            std::vector<RowCopy> back;
+            KeptVector<Tensor> gradients;
+            KeptVector<RowCopy> back;
+            gradients.reserve(kept.size());
+            back.reserve(kept.size());
             const float* from = d.data<float>();
             for (const Var& part : kept) {
               const std::int64_t width = part.size(axis) * whole.inner;
@@ -181,7 +185,7 @@ Var gather_rows(const Var& x, std::span<const std::int64_t> index, std::int64_t 
                               std::to_string(count));
   }
   const std::int64_t length = x.size(1), dim = x.size(2);
-  std::vector<std::int64_t> rows(index.begin(), index.end());  // of x as [B * T, D]
+  KeptVector<std::int64_t> rows(index.begin(), index.end());  // of x as [B * T, D]
   for (std::int64_t i = 0; i < gathered; ++i) {
     if (rows[i] < 0 || rows[i] >= length) {
       throw InvalidArgument("gather_rows", "index", "rows in [0, " + std::to_string(length) + ")",
@@ -209,7 +213,7 @@ Var blend_rows(std::span<const float> mask, const Var& a, const Var& b) {
                           std::to_string(mask.size()));
   }
   const std::int64_t rows = a.size(0), width = rows > 0 ? a.value().count() / rows : 0;
-  const std::vector<float> kept(mask.begin(), mask.end());
+  const KeptVector<float> kept(mask.begin(), mask.end());
   const auto choose = [=](const float* first, const float* second, float* out) {
     for_pieces_of_rows(rows, width, [&](std::int64_t r, std::int64_t begin, std::int64_t end) {
       const float* from = kept[static_cast<std::size_t>(r)] != 0.0f ? first : second;

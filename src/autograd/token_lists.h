@@ -4,17 +4,17 @@
 #include <algorithm>
 #include <memory>
 #include <utility>
-#include <vector>
 
 #include "autograd/record.h"
 #include "fovea/autograd/recurrence.h"
+#include "fovea/core/kept_vector.h"
 
 namespace fovea::autograd {
 
 /// Copies of the lists of a call, which belong to the caller.
 struct KeptLists {
-  std::vector<std::int64_t> starts;
-  std::vector<std::uint8_t> present;
+  KeptVector<std::int64_t> starts;
+  KeptVector<std::uint8_t> present;
   explicit KeptLists(const TokenLists& lists)
       : starts(lists.starts.begin(), lists.starts.end()),
         present(lists.present.begin(), lists.present.end()) {}
@@ -51,7 +51,7 @@ OutputAndState record_both(Tape* tape, const Tensor& output, const Tensor& state
   struct Both {
     Tensor output, state;
   };
-  const auto both = std::make_shared<Both>();
+  const auto both = make_kept<Both>();
   Node* joint = tape->record([both, run = std::forward<Backward>(backward)](const Tensor&) {
     run(both->output, both->state);
     *both = {};

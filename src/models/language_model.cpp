@@ -6,6 +6,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "fovea/core/kept_vector.h"
 #include "fovea/core/profile.h"
 #include "models/stack.h"
 
@@ -129,19 +130,18 @@ nn::Var LanguageModel::loss(nn::Context& context, const Padded& tokens, const Lo
   if (logit_cap_)
     throw InvalidArgument("LanguageModel::loss", "model", "one without a cap of logits",
                           "a cap of " + std::to_string(*logit_cap_));
-  Padded input;
-  input.size = tokens.size;
-  input.length = read;
-  std::vector<std::int32_t> targets;
+  KeptVector<std::int32_t> ids, targets;
+  ids.reserve(static_cast<std::size_t>(tokens.size * read));
+  targets.reserve(static_cast<std::size_t>(tokens.size * read));
   for (std::int64_t b = 0; b < tokens.size; ++b) {
     const std::int32_t* row = tokens.ids.data() + b * tokens.length;
     const std::int64_t length = tokens.lengths[static_cast<std::size_t>(b)];
-    input.ids.insert(input.ids.end(), row, row + read);
-    input.lengths.push_back(std::min(length, read));
+    ids.insert(ids.end(), row, row + read);
     for (std::int64_t i = 1; i <= read; ++i) targets.push_back(i < length ? row[i] : -1);
   }
-  nn::Var rows = reshape(hidden(context, input), {tokens.size * read, config_.dim}),
-          bias = output_bias(context);
+  nn::Var rows = stack_(context, embed(context, ids, tokens.size), {.mask = Causal{}});
+  rows = reshape(rows, {tokens.size * read, config_.dim});
+  nn::Var bias = output_bias(context);
   if (logit_factor_ != 1.0f) {
     rows = scale(rows, logit_factor_);
     if (!bias.empty()) bias = scale(bias, logit_factor_);

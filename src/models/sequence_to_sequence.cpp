@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <iterator>
 
+#include "fovea/core/kept_vector.h"
 #include "fovea/models/rnn.h"
 #include "fovea/models/transformer.h"
 #include "models/configs.h"
@@ -17,8 +18,9 @@ bool has_padding(std::span<const std::int64_t> lengths, std::int64_t length) {
 
 // The first target_lengths[n] of every sequence n.
 template <class T>
-std::vector<T> of_words(std::span<const T> padded, const Batch& batch) {
-  std::vector<T> kept;
+KeptVector<T> of_words(std::span<const T> padded, const Batch& batch) {
+  KeptVector<T> kept;
+  kept.reserve(padded.size());
   for (std::size_t n = 0; n < batch.target_lengths.size(); ++n) {
     const auto sequence = padded.subspan(n * static_cast<std::size_t>(batch.target_len),
                                          static_cast<std::size_t>(batch.target_lengths[n]));
@@ -45,7 +47,7 @@ nn::Var SequenceToSequence::loss(nn::Context& context, const Batch& batch, const
        has_padding(batch.target_lengths, batch.target_len)) &&
       (weights.empty() || weights.size() == batch.target_output.size())) {
     const nn::Var words = hidden_of_words(context, batch);
-    const std::vector<float> of_targets = weights.empty() ? std::vector<float>() : of_words(weights, batch);
+    const KeptVector<float> of_targets = weights.empty() ? KeptVector<float>() : of_words(weights, batch);
     autograd::Reduction reduction = options.reduction;
     reduction.weights = of_targets;
     if (!words.empty())

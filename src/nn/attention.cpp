@@ -9,6 +9,7 @@
 #include "fovea/attention/mask_definition.h"
 #include "fovea/attention/score_definition.h"
 #include "fovea/core/executor.h"
+#include "fovea/core/kept_vector.h"
 #include "fovea/core/profile.h"
 #include "nn/planned_size.h"
 
@@ -131,10 +132,11 @@ Var normalized_parts(Context& context, const std::optional<Norm>& norm, const Va
 }
 
 // The number of keys of each entry.
-std::vector<std::int64_t> keys_of_entries(const MultiHeadAttention::Call& call, const Var& memory) {
+KeptVector<std::int64_t> keys_of_entries(const MultiHeadAttention::Call& call, const Var& memory) {
   if (!is_packed(call))
-    return std::vector<std::int64_t>(static_cast<std::size_t>(memory.size(0)), memory.size(1));
-  std::vector<std::int64_t> keys;
+    return KeptVector<std::int64_t>(static_cast<std::size_t>(memory.size(0)), memory.size(1));
+  KeptVector<std::int64_t> keys;
+  keys.reserve(entries_of(call.key_starts));
   for (std::size_t e = 0; e < entries_of(call.key_starts); ++e)
     keys.push_back(call.key_starts[e + 1] - call.key_starts[e]);
   return keys;
@@ -150,11 +152,11 @@ std::int64_t end_of(std::span<const std::int64_t> first, std::int64_t rows) {
 MultiHeadAttention::Projected MultiHeadAttention::projected(Context& context, const Var& rows,
                                                             std::initializer_list<const Linear*> layers,
                                                             DType dtype) const {
-  std::vector<autograd::LinearWeights> weights;
+  KeptVector<autograd::LinearWeights> weights;
   weights.reserve(layers.size());
   for (const Linear* layer : layers) weights.push_back(layer->weights(context));
-  std::vector<Var> made = dtype == DType::bf16 ? autograd::linears_in_bf16(rows, weights)
-                                               : autograd::linears(rows, weights, context.products);
+  KeptVector<Var> made = dtype == DType::bf16 ? autograd::linears_in_bf16(rows, weights)
+                                              : autograd::linears(rows, weights, context.products);
   Projected result;
   std::size_t n = 0;
   for (const Linear* layer : layers) {
@@ -200,7 +202,7 @@ Var MultiHeadAttention::rotated_queries(const Var& q, const Call& call,
                                         std::span<const std::int64_t> keys) const {
   const std::int64_t heads = options_.num_query_heads;
   const bool packed = is_packed(call);
-  std::vector<std::int64_t> first(call.query_offsets.begin(), call.query_offsets.end());
+  KeptVector<std::int64_t> first(call.query_offsets.begin(), call.query_offsets.end());
   const std::size_t entries = packed ? std::min(keys.size(), entries_of(call.query_starts)) : keys.size();
   for (std::size_t e = first.size(); e < entries; ++e) {
     const std::int64_t rows = packed ? call.query_starts[e + 1] - call.query_starts[e] : q.size(1);
@@ -215,7 +217,7 @@ Var MultiHeadAttention::rotated_queries(const Var& q, const Call& call,
 Var MultiHeadAttention::rotated_keys(const Var& k, const Call& call) const {
   const std::int64_t heads = options_.num_kv_heads;
   if (!is_packed(call)) return autograd::rotate(k, options_.rope->table(k.size(1)), heads);
-  const std::vector<std::int64_t> zeros(entries_of(call.key_starts), 0);
+  const KeptVector<std::int64_t> zeros(entries_of(call.key_starts), 0);
   return autograd::rotate_packed(k, options_.rope->table(longest_entry(call.key_starts)), heads,
                                  call.key_starts, zeros);
 }
@@ -301,7 +303,7 @@ void MultiHeadAttention::append(Context& context, const Var& memory, const Cache
   if (queries) *queries = made.queries;
   Var keys = made.keys;
   if (options_.rope) {
-    std::vector<std::int64_t> first;
+    KeptVector<std::int64_t> first;
     for (const Sequence* sequence : to.sequences)
       first.push_back(to.cache.length(*sequence) + to.cache.pending(to.layer, *sequence));
     const RopeTable table =
@@ -350,7 +352,7 @@ Var MultiHeadAttention::attend_cached(Context& context, const Var& x, std::span<
   for (const KeyValueView& view : keys) longest = std::max(longest, view.length);
   Var q = call.queries.empty() ? projected(context, x, {&query_}).queries : call.queries;
   if (options_.rope) {
-    std::vector<std::int64_t> lengths;
+    KeptVector<std::int64_t> lengths;
     for (const KeyValueView& view : keys) lengths.push_back(view.length);
     q = rotated_queries(q, call, lengths);
   }

@@ -30,7 +30,7 @@ std::uint64_t next_seed(Context& context) {
 }
 
 // The engine would refuse it by its name and shape alone; a layer has three places that may give it.
-void check_all_given(const AttentionPlan& plan, const std::vector<autograd::AttentionArgument>& given) {
+void check_all_given(const AttentionPlan& plan, std::span<const autograd::AttentionArgument> given) {
   for (const DeclaredArgument& one : plan.arguments()) {
     const ArgumentDeclaration& declaration = one.declaration;
     if (declaration.absent != ArgumentDeclaration::Absent::refused ||

@@ -8,6 +8,7 @@
 #include "core/starts.h"
 #include "fovea/attention/make_mod.h"
 #include "fovea/autograd/row_groups.h"
+#include "fovea/core/kept_vector.h"
 #include "nn/block_summaries.h"
 #include "nn/finished_blocks.h"
 #include "nn/row_means.h"
@@ -273,7 +274,7 @@ Var BlockAttention::operator()(Context& context, const Var& x, const Call& call)
   if (call.weights && !call.starts.empty())
     throw InvalidArgument("BlockAttention", "call.weights", "none beside starts", "a tensor");
   if (call.starts.empty()) return whole(context, x, call.weights);
-  std::vector<Var> parts;
+  KeptVector<Var> parts;
   for (std::size_t n = 1; n < call.starts.size(); ++n) {
     const std::int64_t first = call.starts[n - 1], count = call.starts[n] - first;
     if (count > 0) parts.push_back(whole(context, autograd::slice(x, 1, first, count), nullptr));

@@ -5,6 +5,7 @@
 #include <iterator>
 
 #include "fovea/autograd/row_groups.h"
+#include "fovea/core/kept_vector.h"
 #include "fovea/nn/transformer.h"
 
 namespace fovea::nn {
@@ -50,9 +51,9 @@ RowCompressor::Rows strided(const Var& x, std::span<const std::int64_t> lengths,
 }
 
 // Rows that are made of nothing are not seen: attention to an entry without rows gives 0.
-std::vector<std::int64_t> seen_of(std::span<const std::int64_t> lengths, std::int64_t kept) {
+KeptVector<std::int64_t> seen_of(std::span<const std::int64_t> lengths, std::int64_t kept) {
   if (std::find(lengths.begin(), lengths.end(), 0) == lengths.end()) return {};
-  std::vector<std::int64_t> seen;
+  KeptVector<std::int64_t> seen;
   for (const std::int64_t length : lengths) seen.push_back(length > 0 ? kept : 0);
   return seen;
 }

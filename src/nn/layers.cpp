@@ -5,6 +5,8 @@
 #include <numeric>
 #include <vector>
 
+#include "fovea/core/kept_vector.h"
+
 namespace fovea::nn {
 
 Linear::Linear(ParameterSet& set, const std::string& name, std::int64_t in, std::int64_t out, Bias with_bias)
@@ -129,14 +131,14 @@ void start_values_as_identity(ParameterSet& set) {
 
 Var repeated_rows(Context& context, Parameter& rows, std::int64_t batch) {
   const std::int64_t length = rows.value.size(0), dim = rows.value.size(1);
-  std::vector<std::int32_t> index(static_cast<std::size_t>(batch * length));
+  KeptVector<std::int32_t> index(static_cast<std::size_t>(batch * length));
   for (std::size_t i = 0; i < index.size(); ++i)
     index[i] = static_cast<std::int32_t>(static_cast<std::int64_t>(i) % length);
   return reshape(autograd::embedding(context.use(rows), index), {batch, length, dim});
 }
 
 Tensor sinusoidal_positions(std::int64_t first, std::int64_t length, std::int64_t dim, double base) {
-  std::vector<std::int64_t> positions(static_cast<std::size_t>(length));
+  KeptVector<std::int64_t> positions(static_cast<std::size_t>(length));
   std::iota(positions.begin(), positions.end(), first);
   return sinusoidal_positions(positions, dim, base);
 }
@@ -144,13 +146,13 @@ Tensor sinusoidal_positions(std::int64_t first, std::int64_t length, std::int64_
 Tensor sinusoidal_positions(std::span<const std::int64_t> positions, std::int64_t dim, double base) {
   Tensor table = Tensor::zeros(DType::f32, {std::ssize(positions), dim});
   const std::int64_t half = dim / 2;
-  std::vector<double> rates;
+  KeptVector<double> rates;
   rates.reserve(static_cast<std::size_t>(half));
   for (std::int64_t i = 0; i < half; ++i)
     rates.push_back(std::pow(base, -2.0 * static_cast<double>(i) / static_cast<double>(dim)));
   // The sentences of a packed batch have the same positions: each is computed once, or this took 2 % of an
   // update of `fovea bench train`. A table by hash asked for a block of memory for each row.
-  std::vector<std::int64_t> order(positions.size());
+  KeptVector<std::int64_t> order(positions.size());
   std::iota(order.begin(), order.end(), std::int64_t{0});
   const auto position_of = [&](std::int64_t row) { return positions[static_cast<std::size_t>(row)]; };
   std::sort(order.begin(), order.end(),

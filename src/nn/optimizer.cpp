@@ -11,6 +11,7 @@
 
 #include "core/clones.h"
 #include "fovea/core/executor.h"
+#include "fovea/core/kept_vector.h"
 #include "fovea/core/profile.h"
 
 namespace fovea::nn {
@@ -83,7 +84,7 @@ Adam::Adam(ParameterSet& parameters, AdamOptions options) : parameters_(paramete
 }
 
 double Adam::squared_norm_of_gradients() const {
-  std::vector<double> partial(pieces_.size());
+  KeptVector<double> partial(pieces_.size());
   default_executor().parallel_for(std::ssize(pieces_), [&](std::int64_t unit, int) {
     const Piece& piece = pieces_[static_cast<std::size_t>(unit)];
     const double factor = piece.parameter->rate_factor;

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "core/starts.h"
+#include "fovea/core/kept_vector.h"
 #include "nn/mixers/layer.h"
 
 namespace fovea::nn {
@@ -167,7 +168,7 @@ Var RecurrentMixer::operator()(Context& context, const Var& x, const Call& call)
     throw InvalidArgument("RecurrentMixer", "x", call.starts.empty() ? "[B, L, dim]" : "[1, L, dim]",
                           to_string(x.shape()));
   check_lists(call, x.size(0), x.size(1));
-  const std::vector<Shape> parts = layer_->parts();
+  const KeptVector<Shape> parts = layer_->parts();
   MixerTokens tokens(call, parts, x.size(0));
   const Var y = layer_->run(context, x, tokens);
   tokens.finish();

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "fovea/autograd/row_groups.h"
+#include "fovea/core/kept_vector.h"
 #include "fovea/nn/transformer.h"
 
 namespace fovea::nn {
@@ -27,7 +28,7 @@ class RowsLeft {
   Var spread(Var rows) const;
 
  private:
-  std::vector<std::int64_t> lengths_;  // none: all rows
+  KeptVector<std::int64_t> lengths_;  // none: all rows
   std::vector<autograd::RowGroups> merged_;
   Tensor keys_;
 };

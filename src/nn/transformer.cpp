@@ -10,6 +10,7 @@
 
 #include "core/starts.h"
 #include "fovea/attention/masks.h"
+#include "fovea/core/kept_vector.h"
 #include "nn/transformer_run.h"
 
 namespace fovea::nn {
@@ -295,7 +296,7 @@ void TransformerStack::check_mask(const Layer& layer, const Mask& mask) {
 
 Var TransformerStack::enter(Context& context, const Var& x, std::int64_t first) const {
   check_rows(x, spec_.input_elements());
-  std::vector<std::int64_t> positions(static_cast<std::size_t>(x.size(1)));
+  KeptVector<std::int64_t> positions(static_cast<std::size_t>(x.size(1)));
   std::iota(positions.begin(), positions.end(), first);
   return enter_at(context, x, positions);
 }
@@ -310,7 +311,7 @@ Var TransformerStack::enter(Context& context, const Var& x, std::span<const std:
   check_starts("TransformerStack::enter", "starts", starts, x.size(1), " of x");
   if (first.size() + 1 != starts.size())
     refuse("first", std::to_string(starts.size() - 1) + ", one for each entry", std::to_string(first.size()));
-  std::vector<std::int64_t> positions;
+  KeptVector<std::int64_t> positions;
   positions.reserve(static_cast<std::size_t>(x.size(1)));
   for (std::size_t e = 0; e < first.size(); ++e) {
     for (std::int64_t row = starts[e]; row < starts[e + 1]; ++row)
@@ -323,12 +324,13 @@ Var TransformerStack::enter_at(Context& context, const Var& x,
                                std::span<const std::int64_t> positions) const {
   Var rows = x;
   if (const auto* sines = std::get_if<SinusoidalPositions>(&spec_.positions)) {
-    std::vector<std::int64_t> shifted(positions.begin(), positions.end());
+    KeptVector<std::int64_t> shifted(positions.begin(), positions.end());
     for (std::int64_t& position : shifted) position += sines->first;
     rows = add_positions(x, sinusoidal_positions(shifted, spec_.input_elements(), sines->base));
   }
   if (const auto* learned = std::get_if<LearnedPositions>(&spec_.positions)) {
-    std::vector<std::int32_t> ids;
+    KeptVector<std::int32_t> ids;
+    ids.reserve(positions.size() * static_cast<std::size_t>(x.size(0)));
     for (std::int64_t b = 0; b < x.size(0); ++b) {
       for (const std::int64_t position : positions) {
         // Rows before that of position 0 belong to ids that are not counted (RoBERTa's padding).

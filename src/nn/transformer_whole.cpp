@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "fovea/autograd/recompute.h"
+#include "fovea/core/kept_vector.h"
 #include "nn/both_ways.h"
 #include "nn/rows_left.h"
 #include "nn/transformer_run.h"
@@ -83,11 +84,11 @@ struct KeptCall {
   TransformerStack::Call call;
 
  private:
-  static void keep(std::span<const std::int64_t>& numbers, std::vector<std::int64_t>& own) {
+  static void keep(std::span<const std::int64_t>& numbers, KeptVector<std::int64_t>& own) {
     own.assign(numbers.begin(), numbers.end());
     numbers = own;
   }
-  std::vector<std::int64_t> lengths_, memory_lengths_, starts_, memory_starts_;
+  KeptVector<std::int64_t> lengths_, memory_lengths_, starts_, memory_starts_;
 };
 
 }  // namespace
@@ -99,7 +100,7 @@ Var TransformerStack::run_recomputed(Context& context, Var x, const Call& call) 
   if (merges_rows()) refuse("context.activations", "kept, because a block merges rows", "recomputed");
   if (call.arguments) refuse("arguments", "none where activations are recomputed", "a function");
   if (call.advantage) refuse("advantage", "none where activations are recomputed", "a function");
-  const auto kept = std::make_shared<KeptCall>(call);
+  const auto kept = make_kept<KeptCall>(call);
   Whole whole(context, x, call);
   BothWays& recurrences = whole.recurrences;
   for (std::size_t i = 0; i < layers_.size(); ++i) {
@@ -112,7 +113,7 @@ Var TransformerStack::run_recomputed(Context& context, Var x, const Call& call) 
       continue;
     }
     const Var inputs[] = {x, call.memory, recurrences.first_value, recurrences.first_value_back};
-    const auto stream = std::make_shared<std::uint64_t>(context.dropout_stream);
+    const auto stream = make_kept<std::uint64_t>(context.dropout_stream);
     x = autograd::recomputed(
         *context.tape, inputs,
         [this, i, kept, stream, begun = context](autograd::Tape& tape, std::span<const Var> in) {

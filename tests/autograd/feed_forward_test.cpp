@@ -42,7 +42,7 @@ TEST_P(OfWeights, LayersOfTheSameRowsHaveTheBitsOfEachAlone) {
     const Var x(drawn({rows, 1, in}, 1));
     const LinearWeights layers[] = {layer(in, inner, 2, GetParam()), layer(in, out, 4, GetParam(), false),
                                     layer(in, 2 * out, 6, GetParam())};
-    const std::vector<Var> all = linears(x, layers);
+    const KeptVector<Var> all = linears(x, layers);
     ASSERT_EQ(all.size(), 3u);
     for (std::size_t n = 0; n < 3; ++n) expect_same_bits(all[n], linear(x, layers[n].weight, layers[n].bias));
   }
@@ -53,7 +53,7 @@ TEST_P(OfWeights, LayersInBf16AreRoundedOnce) {
     SCOPED_TRACE(std::to_string(rows) + " x " + std::to_string(in) + " to " + std::to_string(inner));
     const Var x(drawn({rows, 1, in}, 1));
     const LinearWeights layers[] = {layer(in, inner, 2, GetParam()), layer(in, out, 4, GetParam(), false)};
-    const std::vector<Var> rounded = linears_in_bf16(x, layers), all = linears(x, layers);
+    const KeptVector<Var> rounded = linears_in_bf16(x, layers), all = linears(x, layers);
     ASSERT_EQ(rounded.size(), 2u);
     for (std::size_t n = 0; n < 2; ++n) {
       ASSERT_EQ(rounded[n].value().dtype(), DType::bf16);
@@ -158,7 +158,7 @@ TEST(FeedForward, LayersThatAreNotPackedAlikeAreComputedOneByOne) {
   const LinearWeights mixed[] = {layer(8, 12, 2, WeightType::bf16),
                                  layer(8, 12, 4, WeightType::int8),
                                  {.weight = Var(drawn({3, 8}, 6))}};
-  const std::vector<Var> all = linears(x, mixed);
+  const KeptVector<Var> all = linears(x, mixed);
   for (std::size_t n = 0; n < 3; ++n) expect_same_bits(all[n], linear(x, mixed[n].weight, mixed[n].bias));
   const FeedForwardWeights part{.first = mixed[0], .second = layer(12, 8, 8, WeightType::f32)};
   expect_same_bits(feed_forward(x, part, Activation::relu),

@@ -12,6 +12,8 @@
 namespace fovea::autograd {
 namespace {
 
+using Part = std::function<Var(Tape& tape, std::span<const Var> inputs)>;
+
 Parameter parameter(const char* name, Shape shape, std::uint64_t seed) {
   return {.name = name, .value = drawn(shape, seed), .gradient = Tensor::zeros(DType::f32, shape)};
 }
@@ -34,7 +36,7 @@ struct Recomputed : ::testing::Test {
     return {x.gradient.clone(), weight.gradient.clone()};
   }
 
-  void expect_same(const Recomputable& part, const std::function<Var(const Var&)>& around,
+  void expect_same(const Part& part, const std::function<Var(const Var&)>& around,
                    const std::function<std::vector<Var>(const Var&)>& inputs) {
     const auto kept =
         gradients([&](Tape& tape, const Var& in) { return add(around(in), part(tape, inputs(in))); });
@@ -91,7 +93,7 @@ TEST_F(Recomputed, APartMayReturnItsInputOrReadParametersAlone) {
 }
 
 TEST_F(Recomputed, PartsMayStandInsideParts) {
-  const Recomputable inner = [&](Tape& tape, std::span<const Var> in) {
+  const Part inner = [&](Tape& tape, std::span<const Var> in) {
     return tanh(linear(in[0], tape.use(weight), Var()));
   };
   expect_same([&](Tape& tape, std::span<const Var> in) { return add(in[0], recomputed(tape, in, inner)); },
@@ -100,7 +102,7 @@ TEST_F(Recomputed, PartsMayStandInsideParts) {
 
 TEST_F(Recomputed, RunsOnceWithoutBackwardAndTwiceWithIt) {
   int runs = 0;
-  const Recomputable part = [&](Tape&, std::span<const Var> in) {
+  const Part part = [&](Tape&, std::span<const Var> in) {
     ++runs;
     return tanh(in[0]);
   };

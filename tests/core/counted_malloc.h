@@ -16,14 +16,11 @@
 
 namespace fovea::counting {
 
-/// malloc keeps smaller blocks for the next caller: by default it maps those of 128 KiB and more.
-inline constexpr std::size_t large_block = std::size_t{1} << 16;
+/// Blocks that were asked for.
+inline std::atomic<std::int64_t> blocks{0};
 
-/// Blocks that were asked for: those of large_block bytes and more, and the others.
-inline std::atomic<std::int64_t> large_blocks{0}, small_blocks{0};
-
-inline void count(std::size_t bytes) noexcept {
-  (bytes >= large_block ? large_blocks : small_blocks).fetch_add(1, std::memory_order_relaxed);
+inline void count() noexcept {
+  blocks.fetch_add(1, std::memory_order_relaxed);
 }
 
 }  // namespace fovea::counting
@@ -37,30 +34,30 @@ void* __libc_realloc(void* memory, std::size_t bytes);
 void* __libc_memalign(std::size_t alignment, std::size_t bytes);
 
 void* malloc(std::size_t bytes) {
-  fovea::counting::count(bytes);
+  fovea::counting::count();
   return __libc_malloc(bytes);
 }
 void free(void* memory) {
   __libc_free(memory);
 }
 void* calloc(std::size_t count, std::size_t bytes) {
-  fovea::counting::count(count * bytes);
+  fovea::counting::count();
   return __libc_calloc(count, bytes);
 }
 void* realloc(void* memory, std::size_t bytes) {
-  fovea::counting::count(bytes);
+  fovea::counting::count();
   return __libc_realloc(memory, bytes);
 }
 void* memalign(std::size_t alignment, std::size_t bytes) {
-  fovea::counting::count(bytes);
+  fovea::counting::count();
   return __libc_memalign(alignment, bytes);
 }
 void* aligned_alloc(std::size_t alignment, std::size_t bytes) {
-  fovea::counting::count(bytes);
+  fovea::counting::count();
   return __libc_memalign(alignment, bytes);
 }
 int posix_memalign(void** memory, std::size_t alignment, std::size_t bytes) {
-  fovea::counting::count(bytes);
+  fovea::counting::count();
   *memory = __libc_memalign(alignment, bytes);
   return *memory ? 0 : ENOMEM;
 }

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "fovea/core/kept_vector.h"
 #include "fovea/core/tensor.h"
 
 namespace fovea {
@@ -54,7 +55,7 @@ class NamedArguments {
     }
     list_.push_back(std::move(argument));
   }
-  std::vector<NamedArgument<View>> list_;
+  KeptVector<NamedArgument<View>> list_;
 };
 
 /// The arguments that a call reads, and the gradients that it writes for them.

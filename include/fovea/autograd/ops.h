@@ -14,6 +14,7 @@
 
 #include "fovea/attention/spec.h"
 #include "fovea/autograd/var.h"
+#include "fovea/core/kept_vector.h"
 #include "fovea/plan/plan.h"
 #include "fovea/plan/rope.h"
 
@@ -88,11 +89,11 @@ struct LinearWeights {
 };
 /// `linear` of x with each of the layers, with the same bits. Where nothing is recorded and all weights are
 /// packed in one type, the rows of x are rounded once and all products run side by side.
-std::vector<Var> linears(const Var& x, std::span<const LinearWeights> layers,
-                         Products products = Products::fastest);
+KeptVector<Var> linears(const Var& x, std::span<const LinearWeights> layers,
+                        Products products = Products::fastest);
 /// The same, each result rounded to bf16 while it lies in a near cache: operands of an attention in bf16.
 /// Throws InvalidArgument where something is recorded or the weights are not packed in one type.
-std::vector<Var> linears_in_bf16(const Var& x, std::span<const LinearWeights> layers);
+KeptVector<Var> linears_in_bf16(const Var& x, std::span<const LinearWeights> layers);
 
 /// A feed-forward part; without a gate its weight is empty.
 struct FeedForwardWeights {
@@ -169,8 +170,8 @@ struct AttentionCall {
   /// empty. No gradients are taken, so nothing may be recorded.
   std::span<const KeyValueView> cache = {};
   std::uint64_t dropout_seed = 0;
-  std::uint64_t sample_seed = 0;                  ///< for HardSample and GumbelSample
-  std::vector<AttentionArgument> arguments = {};  ///< of the spec, in f32
+  std::uint64_t sample_seed = 0;                 ///< for HardSample and GumbelSample
+  KeptVector<AttentionArgument> arguments = {};  ///< of the spec, in f32
   /// An f32 plan that was made before, for a caller that calls often; `spec` is then not read. A bf16 plan is
   /// taken where queries, keys and values are given, which are then rounded. Another one is InvalidArgument.
   /// The plan serves this call and its backward pass, so the call's sizes must be within the plan's shape.

@@ -4,9 +4,9 @@
 
 #include <cstdint>
 #include <span>
-#include <vector>
 
 #include "fovea/autograd/var.h"
+#include "fovea/core/kept_vector.h"
 
 namespace fovea::autograd {
 
@@ -17,12 +17,12 @@ Var mix_rows(const Var& weight, const Var& x, std::span<const std::int64_t> leng
 
 /// Which rows of a batch become one row. Every row of an entry is in one group of the entry.
 struct RowGroups {
-  std::int64_t batch = 0, rows = 0;      ///< of the tensor whose rows are grouped, [batch, rows, D]
-  std::int64_t kept = 0;                 ///< groups of the entry that has most
-  std::vector<std::int64_t> group = {};  ///< [batch · rows], in [0, kept); -1: behind the length of its entry
-  std::vector<float> share = {};         ///< [batch · rows]: the row's size over that of its group
-  std::vector<std::int64_t> lengths = {};  ///< [batch]: groups of each entry
-  Tensor sizes = {};  ///< [batch, kept]: of each group; 1 where an entry has fewer groups
+  std::int64_t batch = 0, rows = 0;     ///< of the tensor whose rows are grouped, [batch, rows, D]
+  std::int64_t kept = 0;                ///< groups of the entry that has most
+  KeptVector<std::int64_t> group = {};  ///< [batch · rows], in [0, kept); -1: behind the length of its entry
+  KeptVector<float> share = {};         ///< [batch · rows]: the row's size over that of its group
+  KeptVector<std::int64_t> lengths = {};  ///< [batch]: groups of each entry
+  Tensor sizes = {};                      ///< [batch, kept]: of each group; 1 where an entry has fewer groups
 };
 
 /// Groups of `size` neighbours. The last group of an entry may have fewer. Throws InvalidArgument for a size

@@ -12,6 +12,7 @@
 #include <variant>
 #include <vector>
 
+#include "fovea/core/kept_vector.h"
 #include "fovea/nn/module.h"
 
 namespace fovea::nn {
@@ -54,9 +55,9 @@ class RowCompressor {
   RowCompressor(ParameterSet& set, const std::string& name, std::int64_t dim, const Compression& options);
 
   struct Rows {
-    Var keys, values;                        ///< [B, kept, dim]
-    std::vector<std::int64_t> lengths = {};  ///< rows of each entry; empty: all
-    Tensor log_sizes = {};  ///< [B, kept], for MultiHeadAttention::Call; empty: all are equal
+    Var keys, values;                       ///< [B, kept, dim]
+    KeptVector<std::int64_t> lengths = {};  ///< rows of each entry; empty: all
+    Tensor log_sizes = {};                  ///< [B, kept], for MultiHeadAttention::Call; empty: all are equal
   };
   /// x [B, L, dim], of which entry b has lengths[b] rows; without `lengths` all L. Throws InvalidArgument for
   /// more rows than LinformerRows::longest, and for lengths outside [0, L].

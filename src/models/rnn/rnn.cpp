@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "fovea/autograd/plan_cache.h"
+#include "fovea/core/kept_vector.h"
 #include "fovea/nn/layers.h"
 #include "models/configs.h"
 #include "models/rows.h"
@@ -81,22 +82,28 @@ class RnnModel final : public SequenceToSequence {
         query_ = nn::Linear(set, "attention.query", h, h);
         key_ = nn::Linear(set, "attention.key", 2 * h, h, Bias::without);
         vector_ = &set.xavier("attention.vector", {h});
+        spec_.score = Additive{};
         break;
       case RnnAttention::dot:
         key_ = nn::Linear(set, "attention.key", 2 * h, h, Bias::without);
         nn::scale_score({key_.weight}, h);
+        spec_.score = Dot{};
         break;
       case RnnAttention::scaled_dot:
         key_ = nn::Linear(set, "attention.key", 2 * h, h, Bias::without);
+        spec_.score = ScaledDot{};
         break;
       case RnnAttention::low_rank:
         query_ = nn::Linear(set, "attention.query", h, config.rank, Bias::without);
         key_ = nn::Linear(set, "attention.key", 2 * h, config.rank, Bias::without);
         nn::scale_score({query_.weight, key_.weight}, config.rank);
+        // Both sides are projected, the keys once for each sentence, so (U k)ᵀ(W q) is a dot product.
+        spec_.score = Dot{};
         break;
       case RnnAttention::general:
         bilinear_ = &set.xavier("attention.bilinear", {2 * h, h});
         nn::scale_score({bilinear_}, h);
+        spec_.score = Bilinear{};
         break;
     }
     if (attends() && config.values == ValueKind::projection)
@@ -215,31 +222,12 @@ class RnnModel final : public SequenceToSequence {
   Var attend_to(Context& context, const Memory& memory, std::span<const std::int64_t> lengths,
                 const Var& query, Tensor* weights) const {
     autograd::AttentionCall call;
-    call.spec.mask = KeyLengths{};
+    call.spec = spec_;
     call.key_lengths = lengths;
     call.weights = weights;
     call.plans = &plans_;
-    switch (config_.attention) {
-      case RnnAttention::none:
-        break;
-      case RnnAttention::additive:
-        call.spec.score = Additive{};
-        call.arguments = {{"score.v", context.use(*vector_)}};
-        break;
-      // Both sides are already projected, the keys once for each sentence, so (U k)ᵀ(W q) is a dot product
-      // here.
-      case RnnAttention::low_rank:
-      case RnnAttention::dot:
-        call.spec.score = Dot{};
-        break;
-      case RnnAttention::scaled_dot:
-        call.spec.score = ScaledDot{};
-        break;
-      case RnnAttention::general:
-        call.spec.score = Bilinear{};
-        call.arguments = {{"score.W", context.use(*bilinear_)}};
-        break;
-    }
+    if (vector_) call.arguments = {{"score.v", context.use(*vector_)}};
+    if (bilinear_) call.arguments = {{"score.W", context.use(*bilinear_)}};
     const bool projects =
         config_.attention == RnnAttention::additive || config_.attention == RnnAttention::low_rank;
     const Var projected = projects ? query_(context, query) : query;
@@ -251,12 +239,12 @@ class RnnModel final : public SequenceToSequence {
                        const Var& initial) const {
     const std::int64_t steps = batch.target_len;
     const auto repeated = [&](const Var& x) {
-      const std::vector<Var> copies(static_cast<std::size_t>(steps), reshape(x, {batch.size, 1, x.size(1)}));
+      const KeptVector<Var> copies(static_cast<std::size_t>(steps), reshape(x, {batch.size, 1, x.size(1)}));
       return concat(copies, 1);
     };
     const Var gates =
         add(decoder_.input(context, words), repeated(decoder_context_(context, memory.final_state)));
-    const std::vector<std::int64_t> whole(static_cast<std::size_t>(batch.size), steps);
+    const KeptVector<std::int64_t> whole(static_cast<std::size_t>(batch.size), steps);
     const Var states = cell_sequence(config_.cell, Direction::forward, gates, initial,
                                      context.use(*decoder_.weight), context.use(*decoder_.bias), whole);
     return {decoder_.output(states), repeated(memory.final_state)};
@@ -265,7 +253,7 @@ class RnnModel final : public SequenceToSequence {
   // s_t does not depend on the contexts, so all steps run first, and one attention call serves them all.
   Decoded decode_after(Context& context, const Batch& batch, const Memory& memory, const Var& words,
                        const Var& initial, Tensor* weights) const {
-    const std::vector<std::int64_t> whole(static_cast<std::size_t>(batch.size), batch.target_len);
+    const KeptVector<std::int64_t> whole(static_cast<std::size_t>(batch.size), batch.target_len);
     const Var states = decoder_.output(decoder_.sequence(context, words, Direction::forward, initial, whole));
     return {states, attend_to(context, memory, batch.source_lengths, states, weights)};
   }
@@ -274,7 +262,9 @@ class RnnModel final : public SequenceToSequence {
                         const Var& initial, Tensor* weights) const {
     const std::int64_t steps = batch.target_len, h = config_.hidden, b = batch.size;
     const Var word_gates = decoder_.input(context, words);
-    std::vector<Var> states, contexts;
+    KeptVector<Var> states, contexts;
+    states.reserve(static_cast<std::size_t>(steps));
+    contexts.reserve(static_cast<std::size_t>(steps));
     if (weights) *weights = Tensor(DType::f32, {b, 1, steps, batch.source_len});
     Var state = initial;
     for (std::int64_t t = 0; t < steps; ++t) {
@@ -305,6 +295,7 @@ class RnnModel final : public SequenceToSequence {
   nn::Embedding embedding_;
   nn::RnnLayer forward_, backward_, decoder_;
   nn::Linear bridge_, decoder_context_, query_, key_, value_, readout_;
+  AttentionSpec spec_{.mask = KeyLengths{}};
   nn::Parameter* vector_ = nullptr;
   nn::Parameter* bilinear_ = nullptr;
   nn::Parameter* output_bias_ = nullptr;

@@ -5,6 +5,7 @@
 #include <functional>
 #include <utility>
 
+#include "fovea/core/kept_vector.h"
 #include "fovea/nn/transformer.h"
 #include "models/configs.h"
 #include "models/rows.h"
@@ -42,6 +43,9 @@ struct TransformerState final : DecoderState {
 struct PackedIds {
   PackedIds(std::span<const std::int32_t> padded, std::int64_t length,
             std::span<const std::int64_t> lengths) {
+    ids.reserve(padded.size());
+    starts.reserve(lengths.size() + 1);
+    starts.push_back(0);
     for (std::size_t n = 0; n < lengths.size(); ++n) {
       const auto sentence =
           padded.subspan(n * static_cast<std::size_t>(length), static_cast<std::size_t>(lengths[n]));
@@ -49,8 +53,8 @@ struct PackedIds {
       starts.push_back(std::ssize(ids));
     }
   }
-  std::vector<std::int32_t> ids;
-  std::vector<std::int64_t> starts{0};
+  KeptVector<std::int32_t> ids;
+  KeptVector<std::int64_t> starts;
 };
 
 class TransformerModel final : public SequenceToSequence {
@@ -247,7 +251,7 @@ class TransformerModel final : public SequenceToSequence {
   }
 
   Var embed(Context& context, const nn::TransformerStack& stack, const PackedIds& packed) const {
-    const std::vector<std::int64_t> first(packed.starts.size() - 1, 0);
+    const KeptVector<std::int64_t> first(packed.starts.size() - 1, 0);
     const Var words = embedding_(context, packed.ids, embedding_factor_);
     return stack.enter(context, reshape(words, {1, std::ssize(packed.ids), config_.dim}), packed.starts,
                        first);

@@ -1,6 +1,7 @@
 // Layers that add to their state: linear attention, Performer, retention and gated linear attention.
 #include <cmath>
 
+#include "fovea/core/kept_vector.h"
 #include "nn/mixers/layer.h"
 
 namespace fovea::nn {
@@ -36,7 +37,7 @@ class LinearAttentionLayer final : public RecurrentMixer::Layer {
                heads_shape(o.num_heads, o.key_dim, o.value_dim)),
         part_{o.num_heads, o.key_dim, o.value_dim + 1} {}
 
-  std::vector<Shape> parts() const override { return {part_}; }
+  KeptVector<Shape> parts() const override { return {part_}; }
   Var run(Context& context, const Var& x, MixerTokens& tokens) const override {
     return projections_.output(context, tokens.recur(0, plans_,
                                                      {.query = projections_.query(context, x),
@@ -59,7 +60,7 @@ class PerformerLayer final : public RecurrentMixer::Layer {
         part_{o.num_heads, o.features, o.value_dim + 1},
         random_(favor_projection(o.features, o.key_dim, o.projection_seed)) {}
 
-  std::vector<Shape> parts() const override { return {part_}; }
+  KeptVector<Shape> parts() const override { return {part_}; }
   Var run(Context& context, const Var& x, MixerTokens& tokens) const override {
     const auto features = [&](const Linear& projection) {
       return autograd::favor_features({}, projection(context, x), random_, part_[0]);
@@ -105,7 +106,7 @@ class RetentionLayer final : public RecurrentMixer::Layer {
       log_decay_.data<float>()[h] = static_cast<float>(std::log1p(-std::exp2(-5.0 - static_cast<double>(h))));
   }
 
-  std::vector<Shape> parts() const override { return {part_}; }
+  KeptVector<Shape> parts() const override { return {part_}; }
   Tensor resting_log_decays() const override { return log_decay_.clone().reshape({part_[0], 1}); }
   Var run(Context& context, const Var& x, MixerTokens& tokens) const override {
     const Var y = tokens.recur(0, plans_,
@@ -121,7 +122,7 @@ class RetentionLayer final : public RecurrentMixer::Layer {
     if (!rope_) return x;
     const bool packed = !call.starts.empty();
     const std::size_t sequences = packed ? call.starts.size() - 1 : static_cast<std::size_t>(x.size(0));
-    std::vector<std::int64_t> first(call.first.begin(), call.first.end());
+    KeptVector<std::int64_t> first(call.first.begin(), call.first.end());
     if (first.empty()) first.resize(sequences, 0);
     std::int64_t end = 0;
     for (std::size_t n = 0; n < sequences; ++n)
@@ -151,7 +152,7 @@ class GatedLinearAttentionLayer final : public RecurrentMixer::Layer {
         plans_({.decay = KeyDecay{}}, heads_shape(o.num_heads, o.key_dim, o.value_dim)),
         part_{o.num_heads, o.key_dim, o.value_dim} {}
 
-  std::vector<Shape> parts() const override { return {part_}; }
+  KeptVector<Shape> parts() const override { return {part_}; }
   Tensor resting_log_decays() const override {
     Tensor decays(DType::f32, {part_[0], part_[1]});
     for (std::int64_t i = 0; i < decays.count(); ++i)

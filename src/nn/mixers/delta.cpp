@@ -1,4 +1,5 @@
 // Gated DeltaNet, whose writes replace what the state holds under a key.
+#include "fovea/core/kept_vector.h"
 #include "nn/mixers/layer.h"
 
 namespace fovea::nn {
@@ -29,7 +30,7 @@ class GatedDeltaLayer final : public RecurrentMixer::Layer {
     start_steps(set, *decay_.bias);
   }
 
-  std::vector<Shape> parts() const override { return {conv_.part(), part_}; }
+  KeptVector<Shape> parts() const override { return {conv_.part(), part_}; }
   Tensor resting_log_decays() const override {
     return resting_by_rates(log_rate_->value, decay_.bias->value);
   }

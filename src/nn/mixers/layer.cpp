@@ -5,6 +5,8 @@
 #include <cmath>
 #include <utility>
 
+#include "fovea/core/kept_vector.h"
+
 namespace fovea::nn {
 namespace {
 
@@ -49,7 +51,7 @@ MixerTokens::MixerTokens(const RecurrentMixer::Call& call, std::span<const Shape
                           std::string(to_string(from.dtype())) + " " + to_string(from.shape()));
   std::int64_t begin = 0;
   for (const Shape& part : parts) {
-    std::vector<std::int64_t> sizes{sequences};
+    KeptVector<std::int64_t> sizes{sequences};
     sizes.insert(sizes.end(), part.sizes().begin(), part.sizes().end());
     states_.push_back(
         Tensor::copy_of(ConstTensorView(from).slice(1, begin, part.count())).reshape(Shape(sizes)));
@@ -96,8 +98,8 @@ struct Run {
   std::size_t begin = 0, end = 0;
 };
 
-std::vector<Run> runs_of(std::span<const std::int64_t> starts) {
-  std::vector<Run> runs;
+KeptVector<Run> runs_of(std::span<const std::int64_t> starts) {
+  KeptVector<Run> runs;
   bool steps = false;
   for (std::size_t n = 0; n + 1 < starts.size(); ++n) {
     const bool few = starts[n + 1] - starts[n] <= most_steps;
@@ -152,16 +154,16 @@ Var MixerTokens::recur(std::size_t part, RecurrencePlans& plans, Operands operan
                                                   operands);
   if (call_.log_decays && !operands.log_decay.empty())
     *call_.log_decays = mean_by_head(operands.log_decay.value(), plans.shape().num_heads);
-  const std::vector<Run> runs = keeps() ? runs_of(call_.starts) : std::vector<Run>();
+  const KeptVector<Run> runs = keeps() ? runs_of(call_.starts) : KeptVector<Run>();
   if (runs.size() < 2) {
     const autograd::OutputAndState result = recur_some(plans, operands, call_.starts);
     keep(part, result.final_state);
     return result.output;
   }
-  std::vector<Var> outputs, states;
+  KeptVector<Var> outputs, states;
   for (const Run& run : runs) {
     const std::int64_t first = call_.starts[run.begin], count = call_.starts[run.end] - first;
-    std::vector<std::int64_t> starts;
+    KeptVector<std::int64_t> starts;
     for (std::size_t n = run.begin; n <= run.end; ++n) starts.push_back(call_.starts[n] - first);
     const autograd::OutputAndState result = recur_some(plans, part_of(operands, run, first, count), starts);
     outputs.push_back(result.output);
@@ -254,7 +256,7 @@ Tensor resting_by_rates(const Tensor& log_rates, const Tensor& step_biases, cons
 Tensor mean_by_rates(const Tensor& log_rates, const Tensor& steps) {
   const std::int64_t channels = log_rates.size(0), each = log_rates.size(1),
                      tokens = steps.count() / channels;
-  std::vector<double> sums(static_cast<std::size_t>(channels));
+  KeptVector<double> sums(static_cast<std::size_t>(channels));
   for (std::int64_t i = 0; i < steps.count(); ++i)
     sums[static_cast<std::size_t>(i % channels)] += softplus(steps.data<float>()[i]);
   Tensor decays(DType::f32, {channels, each});

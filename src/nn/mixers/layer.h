@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "fovea/autograd/recurrence.h"
+#include "fovea/core/kept_vector.h"
 #include "fovea/nn/layers.h"
 #include "fovea/nn/recurrent_mixer.h"
 
@@ -61,7 +62,7 @@ class MixerTokens {
                                       std::span<const std::int64_t> starts) const;
 
   RecurrentMixer::Call call_;
-  std::vector<Tensor> states_;  // [sequences, part...]
+  KeptVector<Tensor> states_;  // [sequences, part...]
 };
 
 /// The interface of a kind of layer.
@@ -72,7 +73,7 @@ class RecurrentMixer::Layer {
   Layer& operator=(const Layer&) = delete;
   virtual ~Layer() = default;
   /// The shapes of the parts of a sequence's state.
-  virtual std::vector<Shape> parts() const = 0;
+  virtual KeptVector<Shape> parts() const = 0;
   virtual Var run(Context& context, const Var& x, MixerTokens& tokens) const = 0;
   /// As in RecurrentMixer.
   virtual Tensor resting_log_decays() const { return {}; }

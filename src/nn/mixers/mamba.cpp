@@ -1,6 +1,7 @@
 // Mamba and Mamba-2: state space models whose steps depend on the token.
 #include <cmath>
 
+#include "fovea/core/kept_vector.h"
 #include "nn/mixers/layer.h"
 
 namespace fovea::nn {
@@ -36,7 +37,7 @@ class Mamba2Layer final : public RecurrentMixer::Layer {
     start_steps(set, step_bias_ ? *step_bias_ : *steps_.bias);
   }
 
-  std::vector<Shape> parts() const override { return {conv_.part(), part_}; }
+  KeptVector<Shape> parts() const override { return {conv_.part(), part_}; }
   Tensor resting_log_decays() const override {
     return resting_by_rates(log_rate_->value, (step_bias_ ? step_bias_ : steps_.bias)->value, range_);
   }
@@ -106,7 +107,7 @@ class MambaLayer final : public RecurrentMixer::Layer {
     start_steps(set, *steps_.bias);
   }
 
-  std::vector<Shape> parts() const override { return {conv_.part(), {inner_, states_}}; }
+  KeptVector<Shape> parts() const override { return {conv_.part(), {inner_, states_}}; }
   Tensor resting_log_decays() const override {
     return resting_by_rates(log_rate_->value, steps_.bias->value);
   }

@@ -1,6 +1,7 @@
 // RWKV-7: a decay for each row of the state, and a write of low rank that removes what it replaces.
 #include <cmath>
 
+#include "fovea/core/kept_vector.h"
 #include "nn/mixers/layer.h"
 
 namespace fovea::nn {
@@ -77,7 +78,7 @@ class Rwkv7Layer final : public RecurrentMixer::Layer {
     }
   }
 
-  std::vector<Shape> parts() const override { return {{1, dim_}, part_}; }
+  KeptVector<Shape> parts() const override { return {{1, dim_}, part_}; }
 
   Tensor resting_log_decays() const override {
     Tensor decays(DType::f32, {heads_, head_dim_});
@@ -145,7 +146,7 @@ class Rwkv7Layer final : public RecurrentMixer::Layer {
     ones.fill(1.0);
     const Var rows = reshape(
         autograd::layer_norm(by_head(y), Var(ones), {}, 1e-5f * static_cast<float>(head_dim_)), y.shape());
-    const std::vector<std::int32_t> zeros(static_cast<std::size_t>(y.size(0) * y.size(1)), 0);
+    const KeptVector<std::int32_t> zeros(static_cast<std::size_t>(y.size(0) * y.size(1)), 0);
     const Var bias = autograd::embedding(reshape(context.use(*norm_bias_), {1, dim_}), zeros);
     return add(autograd::multiply_groups(rows, context.use(*norm_weight_)), reshape(bias, y.shape()));
   }

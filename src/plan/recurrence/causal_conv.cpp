@@ -1,6 +1,7 @@
 // causal_conv and its backward: the plan, the checks and the calls.
 #include "fovea/plan/causal_conv.h"
 
+#include "fovea/core/kept_vector.h"
 #include "kernels/recurrence/causal_conv.h"
 #include "plan/recurrence/choose.h"
 #include "plan/recurrence/stored.h"
@@ -152,7 +153,7 @@ CausalConvPlan make_causal_conv_plan(const CausalConvSpec& spec, const CausalCon
   check_size("shape.len", shape.len, 0, most_plan_size);
   check_size("shape.channels", shape.channels, 1, most_plan_size);
   check_elements("make_causal_conv_plan", {shape.batch, shape.len, shape.channels});
-  auto plan = std::make_shared<Plan>();
+  auto plan = make_kept<Plan>();
   plan->spec = spec;
   plan->shape = shape;
   plan->dtype = options.dtype;

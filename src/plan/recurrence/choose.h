@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "fovea/core/error.h"
+#include "fovea/core/kept_vector.h"
 #include "kernels/candidate.h"
 
 namespace fovea {
@@ -41,9 +42,9 @@ const kernels::Isa* isa_named(std::span<const Candidate> candidates, const std::
 /// The candidates that may run, best first: all, those of one instruction set and the sets it builds on, or
 /// one.
 template <class Candidate>
-std::vector<const Candidate*> order_of(const Choosing& choosing, std::span<const Candidate> candidates,
-                                       const std::string& wanted, const char* argument) {
-  std::vector<const Candidate*> order;
+KeptVector<const Candidate*> order_of(const Choosing& choosing, std::span<const Candidate> candidates,
+                                      const std::string& wanted, const char* argument) {
+  KeptVector<const Candidate*> order;
   const kernels::Isa* isa = wanted.empty() ? nullptr : isa_named(candidates, wanted);
   if (!wanted.empty() && !isa) {
     std::string names;

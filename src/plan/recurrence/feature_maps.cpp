@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "fovea/core/cancellation.h"
+#include "fovea/core/kept_vector.h"
 #include "fovea/core/philox.h"
 #include "kernels/recurrence/features.h"
 #include "plan/recurrence/prepare.h"
@@ -129,7 +130,7 @@ class Products {
   std::int64_t row_elements() const { return 2 * block_rows * (padded(dim_) + padded(features_)); }
 
   std::int64_t features_, dim_;
-  std::vector<T> across_, along_, rows_;  // [dim][padded features], [features][padded dim]
+  KeptVector<T> across_, along_, rows_;  // [dim][padded features], [features][padded dim]
 };
 
 double quarter_root(std::int64_t dim) {
@@ -169,7 +170,7 @@ Tensor favor_projection(std::int64_t num_features, std::int64_t dim, std::uint64
     for (std::int64_t d = 0; d < dim; ++d) sum += rows[i * dim + d] * rows[j * dim + d];
     return sum;
   };
-  std::vector<double> lengths;
+  KeptVector<double> lengths;
   for (std::int64_t i = 0; i < num_features; ++i) {
     for (std::int64_t d = 0; d < dim; ++d) rows[i * dim + d] = static_cast<double>(random.next_normal());
     lengths.push_back(std::sqrt(dot(i, i)));

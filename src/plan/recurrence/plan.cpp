@@ -2,8 +2,10 @@
 #include <cmath>
 
 #include "core/shortest.h"
+#include "fovea/core/kept_vector.h"
 #include "plan/recurrence/choose.h"
 #include "plan/recurrence/plan_impl.h"
+#include "plan/recurrence/saved.h"
 
 namespace fovea {
 namespace {
@@ -32,7 +34,7 @@ std::int64_t RecurrencePlan::chunk() const noexcept {
 
 RecurrencePlan make_recurrence_plan(const RecurrenceSpec& spec, const RecurrenceShape& shape,
                                     const RecurrenceOptions& options) {
-  auto plan = std::make_shared<RecurrencePlan::Impl>();
+  auto plan = make_kept<RecurrencePlan::Impl>();
   plan->spec = spec;
   plan->shape = checked_shape(spec, shape);
   plan->dtype = options.dtype;
@@ -47,6 +49,7 @@ RecurrencePlan make_recurrence_plan(const RecurrenceSpec& spec, const Recurrence
         const char* reason = candidate.refuse(request);
         return reason || named || !candidate.slower ? reason : candidate.slower(request);
       });
+  plan->hash = hash_of(*plan);
   return RecurrencePlan(plan);
 }
 

@@ -1,6 +1,7 @@
 // RecurrencePlan::Impl: the spec and the shape of a plan, and the kernel that was chosen for it.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <variant>
 #include <vector>
@@ -22,6 +23,7 @@ struct RecurrencePlan::Impl {
   DType dtype = DType::f32;
   double scale = 1.0;
   const kernels::RecurrenceCandidate* candidate = nullptr;
+  std::uint64_t hash = 0;             // hash_of the kernel and the spec, for stamps of saved states
   std::vector<std::string> refusals;  // "refused avx512 chunked: this CPU lacks the instructions"
 
   WriteKind write() const { return kind_of(spec.write); }

@@ -16,14 +16,28 @@ std::int64_t saved_states_size(const RecurrencePlan::Impl& plan, const Recurrenc
   });
 }
 
+namespace {
+
+// FNV-1a.
+constexpr std::uint64_t first_hash = 14695981039346656037u;
+std::uint64_t with_byte(std::uint64_t hash, std::int64_t byte) {
+  return (hash ^ static_cast<unsigned char>(byte)) * 1099511628211u;
+}
+
+}  // namespace
+
+std::uint64_t hash_of(const RecurrencePlan::Impl& plan) {
+  std::uint64_t hash = first_hash;
+  for (const char c : plan.candidate->name + to_string(plan.spec)) hash = with_byte(hash, c);
+  return hash;
+}
+
 std::int64_t stamp_of(const RecurrencePlan::Impl& plan, const RecurrenceSizes& sizes) {
   const RecurrenceShape& s = plan.shape;
-  std::uint64_t hash = 14695981039346656037u;  // FNV-1a
-  const auto add = [&](unsigned char byte) { hash = (hash ^ byte) * 1099511628211u; };
-  for (const char c : plan.candidate->name + to_string(plan.spec)) add(static_cast<unsigned char>(c));
+  std::uint64_t hash = plan.hash;
   for (const std::int64_t size : {s.num_query_heads, s.num_key_heads, s.num_heads, s.key_dim, s.value_dim,
                                   sizes.entries, sizes.len, sizes.sequences}) {
-    for (int shift = 0; shift < 64; shift += 8) add(static_cast<unsigned char>(size >> shift));
+    for (int shift = 0; shift < 64; shift += 8) hash = with_byte(hash, size >> shift);
   }
   return static_cast<std::int64_t>((hash ^ hash >> 24 ^ hash >> 48) & 0xffffff);
 }

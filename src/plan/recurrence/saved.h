@@ -15,6 +15,9 @@ inline constexpr std::int64_t stamp_size = 64 / static_cast<std::int64_t>(sizeof
 /// Of RecurrenceOutputs::saved_states in a call of these sizes; 0 if the kernel saves none.
 std::int64_t saved_states_size(const RecurrencePlan::Impl& plan, const RecurrenceSizes& sizes);
 
+/// Of the kernel and the text of the spec. A plan keeps it, because making the text for each call takes
+/// memory.
+std::uint64_t hash_of(const RecurrencePlan::Impl& plan);
 /// A number below 2^24, which a float holds, of the kernel, the spec and the sizes.
 std::int64_t stamp_of(const RecurrencePlan::Impl& plan, const RecurrenceSizes& sizes);
 

@@ -5,6 +5,7 @@
 #include <atomic>
 
 #include "core/shortest.h"
+#include "fovea/core/kept_vector.h"
 #include "kernels/recurrence/scan.h"
 #include "plan/recurrence/choose.h"
 #include "plan/recurrence/stored.h"
@@ -239,7 +240,7 @@ SelectiveScanPlan make_selective_scan_plan(const SelectiveScanSpec& spec, const 
   check_elements("make_selective_scan_plan", {shape.batch, shape.len, shape.channels});
   check_elements("make_selective_scan_plan", {shape.batch, shape.channels, shape.state_dim});
   check_elements("make_selective_scan_plan", {shape.batch, shape.len, shape.groups, shape.state_dim});
-  auto plan = std::make_shared<Plan>();
+  auto plan = make_kept<Plan>();
   plan->spec = spec;
   plan->shape = shape;
   plan->dtype = options.dtype;
