@@ -12,6 +12,7 @@
 #include <set>
 #include <sstream>
 #include <type_traits>
+#include <utility>
 
 #include "core/excerpt.h"
 
@@ -218,11 +219,11 @@ Option Command::add_named(const std::string& names, std::function<void(std::size
                     ->default_str(now));
 }
 Option Command::add_flag(const std::string& names, bool& to, const std::string& help) {
-  return Option(app_->add_flag(names, to, help));
+  return Option(app_->add_flag(names, to, help)->disable_flag_override());
 }
 Option Command::add_flag(const std::string& names, std::function<void()> when_given,
                          const std::string& help) {
-  return Option(app_->add_flag_callback(names, std::move(when_given), help));
+  return Option(app_->add_flag_callback(names, std::move(when_given), help)->disable_flag_override());
 }
 
 Command Command::subcommand(const std::string& name) const {
@@ -273,6 +274,30 @@ std::vector<std::string> marked(CLI::App& app, std::vector<std::string> argument
   return arguments;
 }
 
+// CLI11 takes the argument behind "--name=" for the value, whatever it is. The value is the empty text.
+std::vector<std::string> with_empty_values(const CLI::App& app, const std::vector<std::string>& arguments) {
+  const CLI::App* command = &app;
+  std::vector<std::string> read;
+  bool is_value = false, only_values = false;
+  for (const std::string& argument : arguments) {
+    read.push_back(argument);
+    only_values |= argument == "--";
+    if (std::exchange(is_value, false) || only_values) continue;
+    const auto named = [&](const CLI::App* below) { return below->get_name() == argument; };
+    const std::vector<const CLI::App*> found = command->get_subcommands(named);
+    if (!found.empty()) command = found.front();
+    const std::string name = argument.substr(0, argument.find('='));
+    const CLI::Option* option = name.starts_with('-') ? command->get_option_no_throw(name) : nullptr;
+    if (!option || option->get_items_expected_min() == 0) continue;
+    is_value = name == argument;
+    if (name.starts_with("--") && argument.size() == name.size() + 1) {
+      read.back() = name;
+      read.emplace_back();
+    }
+  }
+  return read;
+}
+
 std::size_t edit_distance(const std::string& a, const std::string& b) {
   std::vector<std::size_t> row(b.size() + 1);
   std::iota(row.begin(), row.end(), std::size_t{0});
@@ -295,8 +320,8 @@ const CLI::App& innermost(const CLI::App& app) {
 }
 
 // What is wrong with the options, in the form of the other errors: CLI11 has words of its own for an option
-// without its value ("--seed: 1 required UINT missing") and for one that came twice ("--model: At Most 1
-// required but received 2").
+// without its value ("--seed: 1 required UINT missing"), for one that came twice ("--model: At Most 1
+// required but received 2") and for a flag with a value.
 std::string problem_of(const CLI::ParseError& error, const std::string& message) {
   if (!dynamic_cast<const CLI::ArgumentMismatch*>(&error)) return message;
   const std::string what = error.what(), name = what.substr(0, what.find(':'));
@@ -305,6 +330,8 @@ std::string problem_of(const CLI::ParseError& error, const std::string& message)
     problem = name + ": expected a value, got none\n";
   else if (const std::size_t at = what.find("At Most 1 required but received "); at != std::string::npos)
     problem = name + ": expected once, got it " + what.substr(what.rfind(' ') + 1) + " times\n";
+  else if (const std::size_t at = what.find(" was given a disallowed flag override"); at != std::string::npos)
+    problem = "--" + what.substr(0, at) + ": expected no value, got one\n";
   const std::size_t line = message.find('\n');
   return problem.empty() || line == std::string::npos ? message : problem + message.substr(line + 1);
 }
@@ -350,7 +377,7 @@ CommandLine::CommandLine(const std::string& about, const std::string& version)
 CommandLine::~CommandLine() = default;
 
 std::optional<int> CommandLine::run(std::vector<std::string> arguments) {
-  arguments = marked(*app_, std::move(arguments));
+  arguments = marked(*app_, with_empty_values(*app_, arguments));
   std::vector<const char*> words;
   for (const std::string& argument : arguments) words.push_back(argument.c_str());
   try {

@@ -48,6 +48,11 @@ says 2 "--seed: expected once, got it 3 times" train --seed 1 --seed 2 --output 
 says 2 "--rivals: expected once, got it 2 times" bench translate --rivals none --rivals none
 says 2 "--input: expected once, got it 2 times" classify --model model --input source --input source
 if grep -qi 'required' errors; then fail "CLI11's words: $(cat errors)"; fi
+# An empty value behind "=" is the value, not the option behind it; a flag has none.
+says 2 "--length: expected a whole number, got an empty text" generate --model language --max-new-tokens= --prompt a
+says 2 "--texts: expected a whole number, got an empty text" bench generate --texts= --prompt 5
+says 2 "--greedy: expected no value, got one" generate --model language --greedy=3 --prompt a
+says 2 "--greedy: expected no value, got one" generate --model language --greedy=false --prompt a
 
 # What a training cannot be is refused before its folder is made.
 says 1 "argument '--heads': expected a divisor of --dim, which is 16, got 3" train "${small[@]}" --heads 3 --output new
