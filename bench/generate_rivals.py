@@ -12,18 +12,17 @@ to it in lines of JSON, a request and an answer each.
 {"do": "drop"}
     {}
 
-Texts are written greedily, all to the same length, as one batch. A process keeps the number of threads with which CTranslate2
-begins, so there is a generator for each number of threads.
+Texts are written greedily, all to the same length, as one batch. Each rival has a process of its own for each number of threads
+(apart.py).
 """
 
 from __future__ import annotations
 
-import gc
 import pathlib
 import sys
-import tempfile
 from typing import Any, Callable
 
+from apart import Apart
 from rival_server import reason, seconds_of, serve
 
 TRANSFORMERS = "transformers f32"
@@ -32,18 +31,18 @@ Texts = list[list[int]]
 
 
 class Transformers:
-    def __init__(self, folder: pathlib.Path) -> None:
+    def __init__(self, folder: pathlib.Path, threads: int) -> None:
         import torch
         import transformers
 
+        torch.set_num_threads(threads)
         transformers.utils.logging.disable_progress_bar()
         self.model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
         self.model.generation_config = transformers.GenerationConfig(do_sample=False, pad_token_id=0)
 
-    def write(self, prompts: Texts, length: int, threads: int) -> Texts:
+    def write(self, prompts: Texts, length: int) -> Texts:
         import torch
 
-        torch.set_num_threads(threads)
         ids = torch.tensor(prompts)
         with torch.inference_mode():
             found = self.model.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=length, min_new_tokens=length)
@@ -51,18 +50,15 @@ class Transformers:
 
 
 class CTranslate2:
-    def __init__(self, folder: pathlib.Path, kind: str) -> None:
-        self.folder, self.kind = folder, kind
-        self.generators: dict[int, Any] = {}
-
-    def write(self, prompts: Texts, length: int, threads: int) -> Texts:
+    def __init__(self, folder: pathlib.Path, kind: str, threads: int) -> None:
         import ctranslate2
 
-        if threads not in self.generators:
-            self.generators[threads] = ctranslate2.Generator(
-                str(self.folder), device="cpu", compute_type=self.kind, inter_threads=1, intra_threads=threads
-            )
-        found = self.generators[threads].generate_batch(
+        self.generator = ctranslate2.Generator(
+            str(folder), device="cpu", compute_type=kind, inter_threads=1, intra_threads=threads
+        )
+
+    def write(self, prompts: Texts, length: int) -> Texts:
+        found = self.generator.generate_batch(
             [[str(one) for one in ids] for ids in prompts],
             max_length=length,
             min_length=length,
@@ -71,6 +67,27 @@ class CTranslate2:
             end_token=[],
         )
         return [one.sequences_ids[0] for one in found]
+
+
+class Writer:
+    """A rival with a number of threads; `model` is the folder, to which CTranslate2's own is added."""
+
+    def __init__(self, name: str, model: pathlib.Path, threads: int) -> None:
+        self.library: Any
+        if name == TRANSFORMERS:
+            self.library = Transformers(model, threads)
+            return
+        converted = model / "ctranslate2"
+        if not converted.exists():
+            convert(model, converted)
+        self.library = CTranslate2(converted, TYPES[name], threads)
+
+    def write(self, prompts: Texts, length: int) -> Texts:
+        return self.library.write(prompts, length)
+
+    def seconds(self, prompts: Texts, length: int, count: int) -> list[float]:
+        self.write(prompts, length)  # warms threads and memory
+        return seconds_of(lambda: self.write(prompts, length), count)
 
 
 def convert(folder: pathlib.Path, output: pathlib.Path) -> None:
@@ -130,10 +147,10 @@ def difference(theirs: Texts, ours: Texts) -> str:
 class Server:
     def __init__(self, tell: Callable[[dict[str, Any]], None]) -> None:
         self.tell = tell
-        self.folder: Any = None
+        self.model = pathlib.Path()
         self.prompts: Texts = []
         self.length = 0
-        self.writers: dict[str, Any] = {}
+        self.writers: dict[tuple[str, int], Apart] = {}
 
     def list_all(self, _: dict[str, Any]) -> dict[str, Any]:
         found = []
@@ -150,15 +167,14 @@ class Server:
     def prepare(self, request: dict[str, Any]) -> dict[str, Any]:
         self.prompts, written = request["prompts"], request["written"]
         self.length = len(written[0])
-        self.folder = tempfile.TemporaryDirectory()
+        self.model = pathlib.Path(request["model"])
         prepared = []
         for name in (TRANSFORMERS, *TYPES):
             if name in request.get("without", []) or name in self.absent:
                 continue
             self.tell({"preparing": name})
             try:
-                self.writers[name] = self._writer(name, pathlib.Path(request["model"]))
-                theirs = self.writers[name].write(self.prompts, self.length, max(request["threads"]))
+                theirs = self._writer(name, max(request["threads"])).call("write", self.prompts, self.length)
                 other = difference(theirs, written)
                 if other and not name.endswith("int8"):
                     raise ValueError(other)
@@ -168,25 +184,19 @@ class Server:
                 prepared.append({"name": name, "refused": reason(error)})
         return {"prepared": prepared}
 
-    def _writer(self, name: str, model: pathlib.Path) -> Any:
-        if name == TRANSFORMERS:
-            return Transformers(model)
-        converted = pathlib.Path(self.folder.name) / "model"
-        if not converted.exists():
-            convert(model, converted)
-        return CTranslate2(converted, TYPES[name])
+    def _writer(self, name: str, threads: int) -> Apart:
+        if (name, threads) not in self.writers:
+            self.writers[name, threads] = Apart(Writer, name, self.model, threads)
+        return self.writers[name, threads]
 
     def run(self, request: dict[str, Any]) -> dict[str, Any]:
-        def write() -> None:
-            self.writers[request["name"]].write(self.prompts[: request["width"]], self.length, request["threads"])
-
-        write()  # warms threads and memory
-        return {"seconds": seconds_of(write, request["count"])}
+        writer = self._writer(request["name"], request["threads"])
+        return {"seconds": writer.call("seconds", self.prompts[: request["width"]], self.length, request["count"])}
 
     def drop(self, _: dict[str, Any]) -> dict[str, Any]:
+        for writer in self.writers.values():
+            writer.close()
         self.writers.clear()
-        self.folder = None
-        gc.collect()
         return {}
 
 

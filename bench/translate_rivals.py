@@ -21,7 +21,6 @@ import gc
 import json
 import pathlib
 import sys
-import tempfile
 from typing import Any, Callable
 
 from rival_server import reason, seconds_of, serve
@@ -37,7 +36,7 @@ def words(ids: list[int]) -> list[str]:
 class Server:
     def __init__(self, tell: Callable[[dict[str, Any]], None]) -> None:
         self.tell = tell
-        self.folder: Any = None
+        self.folder = pathlib.Path()
         self.batches: list[list[list[str]]] = []
         self.translators: dict[tuple[str, int], Any] = {}
 
@@ -53,13 +52,13 @@ class Server:
         import translate
 
         prepared = []
-        self.folder = tempfile.TemporaryDirectory()
-        converted, failed = pathlib.Path(self.folder.name) / "model", ""
+        self.folder, failed = pathlib.Path(request["model"]) / "ctranslate2", ""
         try:
             source = pathlib.Path(request["model"])
             vocabulary = {word: number for number, word in enumerate(words(list(range(request["vocabulary"]))))}
             (source / "vocab.json").write_text(json.dumps(vocabulary))
-            translate.convert(source, converted)
+            if not self.folder.exists():
+                translate.convert(source, self.folder)
         except (Exception, SystemExit) as error:  # a model that it has no layers for
             failed = reason(error).replace(request["model"] + ": ", "")
         self.batches = [[words(ids) for ids in batch] for batch in request["batches"]]
@@ -84,7 +83,7 @@ class Server:
         key = (name, threads)
         if key not in self.translators:
             self.translators[key] = ctranslate2.Translator(
-                str(pathlib.Path(self.folder.name) / "model"),
+                str(self.folder),
                 device="cpu",
                 compute_type=TYPES[name],
                 inter_threads=threads,
@@ -114,7 +113,6 @@ class Server:
 
     def drop(self, _: dict[str, Any]) -> dict[str, Any]:
         self.translators.clear()
-        self.folder = None
         gc.collect()
         return {}
 

@@ -27,10 +27,10 @@ using RivalTurns = std::map<std::string, std::vector<double>>;
 class Beside {
  public:
   /// `request` gives what the script prepares, and is asked only where a rival is there; null: the script has
-  /// no such model. `check` gets what each rival that has prepared it answers, and throws where the rival
-  /// does not compute what Fovea does.
+  /// no such model. `check` gets what each rival that has prepared it answers, and returns what differs from
+  /// what Fovea computes, which refuses the rival; "" if nothing does.
   Beside(Rivals& rivals, const RivalsOptions& options, const std::function<nlohmann::json()>& request,
-         const std::function<void(const nlohmann::json&)>& check = {});
+         const std::function<std::string(const nlohmann::json&)>& check = {});
   ~Beside();
   Beside(const Beside&) = delete;
   Beside& operator=(const Beside&) = delete;

@@ -6,7 +6,9 @@
 #include <algorithm>
 #include <chrono>
 #include <functional>
+#include <mutex>
 #include <optional>
+#include <set>
 #include <thread>
 #include <vector>
 
@@ -210,15 +212,49 @@ json measure_row(const Measuring& m, const BenchCase& c) {
   return row;
 }
 
+namespace {
+
+struct WorkFolders {
+  std::mutex mutex;
+  std::set<std::filesystem::path> paths;
+};
+// Never destroyed: the thread that waits for signals may need it while the process ends.
+WorkFolders& work_folders() {
+  static WorkFolders& folders = *new WorkFolders;
+  return folders;
+}
+
+void remove_folder(const std::filesystem::path& path) noexcept {
+  // Another thread may be writing a file there, after whose folder's contents the folder itself is not empty.
+  std::error_code error;
+  for (int attempt = 0; attempt < 10; ++attempt) {
+    std::filesystem::remove_all(path, error);
+    if (!error) return;
+  }
+}
+
+}  // namespace
+
 WorkFolder::WorkFolder() {
   std::string name = (std::filesystem::temp_directory_path() / "fovea-bench-XXXXXX").string();
+  WorkFolders& all = work_folders();
+  const std::lock_guard lock(all.mutex);
   if (!mkdtemp(name.data())) throw FileError(name, 0, "cannot be made");
-  path_ = name;
+  path_ = *all.paths.insert(name).first;
 }
 
 WorkFolder::~WorkFolder() {
-  std::error_code ignored;
-  std::filesystem::remove_all(path_, ignored);
+  WorkFolders& all = work_folders();
+  const std::lock_guard lock(all.mutex);
+  all.paths.erase(path_);
+  remove_folder(path_);
+}
+
+void remove_work_folders() noexcept {
+  WorkFolders& all = work_folders();
+  const std::lock_guard lock(all.mutex);
+  for (const std::filesystem::path& path : all.paths) remove_folder(path);
+  all.paths.clear();
 }
 
 }  // namespace fovea::bench

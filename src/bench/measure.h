@@ -13,7 +13,8 @@
 
 namespace fovea::bench {
 
-/// A folder for the tensors that the rivals read. The destructor removes it with its contents.
+/// A folder for what the rivals read. The destructor removes it with its contents, and so does
+/// remove_work_folders.
 class WorkFolder {
  public:
   WorkFolder();
@@ -25,6 +26,9 @@ class WorkFolder {
  private:
   std::filesystem::path path_;
 };
+
+/// Removes the work folders of this process, for a process that a signal ends. Any thread may call it.
+void remove_work_folders() noexcept;
 
 struct Measuring {
   Executor& executor;

@@ -46,8 +46,8 @@ struct TrainRow {
 
 /// Calls `tell` for each model, number of threads and precision. These run in turns, so that other work
 /// of the machine slows all of them alike. A rival's loss and gradient norm of the first batch are compared
-/// with Fovea's before, without dropout in f32. Throws InvalidArgument for an unknown model, and where
-/// rounding does not explain a difference of either.
+/// with Fovea's before, without dropout in f32. Where rounding does not explain a difference, it is refused.
+/// Throws InvalidArgument for an unknown model.
 void measure_training(const TrainBench& bench, const std::function<void(const TrainRow&)>& tell);
 
 }  // namespace fovea::bench

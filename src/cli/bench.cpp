@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "bench/decode.h"
+#include "bench/measure.h"
 #include "cli/commands.h"
 #include "fovea/nn/module.h"
 
@@ -41,6 +42,7 @@ void run_decode(const Options& o) {
 void register_bench(Command app) {
   Command bench = app.add_subcommand("bench", "Benchmarks, whose ratios come from one run");
   bench.require_subcommand();
+  bench.when_read([] { end_on_signals(bench::remove_work_folders); });
   register_bench_attention(bench);
   register_bench_kernels(bench);
   register_bench_mods(bench);

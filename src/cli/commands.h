@@ -45,6 +45,9 @@ bool same_file(const std::string& a, const std::string& b);
 /// once. Call it before any thread is started.
 void catch_signals();
 bool stop_requested() noexcept;
+/// After this call Ctrl-C or SIGTERM runs `before_end`, and ends the process as it would have without us. For
+/// a command that has no results to keep. Call it before any thread is started.
+void end_on_signals(void (*before_end)());
 /// Waits until the descriptor has something to read. False after such a signal.
 bool wait_for_input(int descriptor);
 

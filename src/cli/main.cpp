@@ -11,11 +11,13 @@
 #include <cstdlib>
 #include <exception>
 #include <filesystem>
+#include <functional>
 #include <iterator>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "cli/commands.h"
@@ -27,7 +29,7 @@ namespace {
 std::atomic<int> caught{0};
 int caught_event = -1;  // can be read once a signal is caught; poll passes over -1
 
-// A second signal ends the process the way it would have without us.
+// The process ends the way it would have without us.
 [[noreturn]] void end_by(int signal) {
   struct sigaction plain = {};
   plain.sa_handler = SIG_DFL;
@@ -127,20 +129,32 @@ static int end_of_output() {
 // No handler: Debian's oneDNN 2.6.3 points the stack pointer into its workspace inside a product, and a
 // handler's frame there overwrites the heap. The
 // signals are blocked before any other thread starts, which inherits that, and one thread waits for them.
-void catch_signals() {
-  caught_event = ::eventfd(0, EFD_CLOEXEC);
+static void wait_for_signals(std::function<void(int)> take) {
   sigset_t set;
   sigemptyset(&set);
   sigaddset(&set, SIGINT);
   sigaddset(&set, SIGTERM);
   pthread_sigmask(SIG_BLOCK, &set, nullptr);
-  std::thread([set] {
+  std::thread([set, take = std::move(take)] {
     for (int signal = 0;;) {
-      if (sigwait(&set, &signal) != 0) continue;
-      if (caught.exchange(signal) != 0) end_by(signal);
-      ::eventfd_write(caught_event, 1);
+      if (sigwait(&set, &signal) == 0) take(signal);
     }
   }).detach();
+}
+
+void catch_signals() {
+  caught_event = ::eventfd(0, EFD_CLOEXEC);
+  wait_for_signals([](int signal) {
+    if (caught.exchange(signal) != 0) end_by(signal);
+    ::eventfd_write(caught_event, 1);
+  });
+}
+
+void end_on_signals(void (*before_end)()) {
+  wait_for_signals([before_end](int signal) {
+    before_end();
+    end_by(signal);
+  });
 }
 
 }  // namespace fovea::cli
