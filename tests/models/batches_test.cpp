@@ -13,6 +13,8 @@
 
 #include "fovea/core/error.h"
 #include "fovea/core/executor.h"
+#include "fovea/core/memory.h"
+#include "fovea/core/tensor.h"
 
 namespace fovea::models {
 namespace {
@@ -41,7 +43,7 @@ TEST(Batches, HoldEachTextOnceAmongTextsOfItsLength) {
   }
 }
 
-TEST(Batches, OfFewTextsAreSmallerForAnyNumberOfThreads) {
+TEST(Batches, AreEvenWorkForTwoAndFourThreadsWhateverTheirNumber) {
   struct Case {
     std::size_t texts;
     std::int64_t size;
@@ -50,8 +52,9 @@ TEST(Batches, OfFewTextsAreSmallerForAnyNumberOfThreads) {
   for (const int threads : {1, 2, 5}) {
     const std::unique_ptr<Executor> pool = make_thread_pool(threads);
     set_default_executor(pool.get());
-    for (const Case& c : {Case{3, 32, {3}}, Case{9, 32, {4, 4, 1}}, Case{32, 32, {8, 8, 8, 8}},
-                          Case{9, 3, {3, 3, 3}}, Case{160, 32, {32, 32, 32, 32, 32}}}) {
+    for (const Case& c :
+         {Case{3, 32, {3}}, Case{9, 32, {4, 4, 1}}, Case{32, 32, {8, 8, 8, 8}}, Case{9, 3, {3, 3, 3}},
+          Case{160, 32, std::vector<std::size_t>(8, 20)}, Case{182, 32, {23, 23, 23, 23, 23, 23, 23, 21}}}) {
       std::mutex mutex;
       std::vector<std::size_t> sizes;
       for_batches(std::vector<std::int64_t>(c.texts, 5), c.size, [&](std::span<const std::size_t> texts) {
@@ -63,6 +66,18 @@ TEST(Batches, OfFewTextsAreSmallerForAnyNumberOfThreads) {
     }
     set_default_executor(nullptr);
   }
+}
+
+// Memory of this size goes back to the system where nothing keeps it.
+TEST(Batches, FindTheMemoryOfTheBatchBefore) {
+  const std::unique_ptr<Executor> pool = make_thread_pool(1);
+  set_default_executor(pool.get());
+  const std::int64_t before = tensor_memory().requests;
+  for_batches(std::vector<std::int64_t>(64, 5), 8, [](std::span<const std::size_t>) {
+    const Tensor memory(DType::f32, {std::int64_t{40} << 20});
+  });
+  set_default_executor(nullptr);
+  EXPECT_LE(tensor_memory().requests - before, 1);
 }
 
 // The longest text is worked on first, and handed on in its turn.
