@@ -282,16 +282,16 @@ TEST(Cached, GivesTheSameBitsHoweverRowsAreStoredAndBatched) {
   }
 }
 
-// With pages, several heads of keys take turns in one unit of work: four of them on one thread here, two on
-// two threads. A contiguous store gives each head a unit of its own.
-TEST(Cached, GivesTheSameBitsWhenHeadsTakeTurns) {
+// With pages, or few keys, several heads of keys take turns in one unit of work: four of them on one thread
+// here, two on two threads, and none on five. A contiguous store of many keys gives each head a unit of its
+// own.
+void expect_the_same_bits_in_turns(std::int64_t length) {
   const Sizes s{.num_query_heads = 16, .num_kv_heads = 8, .head_dim = 24, .value_dim = 16};
-  const std::int64_t length = 1300;
-  const auto two = make_thread_pool(2);
+  const auto two = make_thread_pool(2), five = make_thread_pool(5);
   for (const std::string& kernel : kernels_here()) {
     if (kernel == "reference") continue;
     for (const DType dtype : {DType::f32, DType::bf16}) {
-      const Rows rows(s, length, dtype, 5), other(s, 700, dtype, 50);
+      const Rows rows(s, length, dtype, 5), other(s, length / 2, dtype, 50);
       KvCache contiguous = cache_of(s, dtype, Contiguous{}), pages = cache_of(s, dtype, Paged{16});
       const auto view_of = [&](KvCache& cache, const Rows& from, std::int64_t count) {
         Sequence sequence = cache.start();
@@ -299,23 +299,33 @@ TEST(Cached, GivesTheSameBitsWhenHeadsTakeTurns) {
         return cache.view(0, sequence);
       };
       const std::vector<KeyValueView> plain{view_of(contiguous, rows, length),
-                                            view_of(contiguous, other, 700)},
-          paged{view_of(pages, rows, length), view_of(pages, other, 700)};
+                                            view_of(contiguous, other, length / 2)},
+          paged{view_of(pages, rows, length), view_of(pages, other, length / 2)};
       for (const Mechanism& mechanism : mechanisms()) {
         const AttentionPlan plan = plan_of(s, mechanism.spec, dtype, 2, 2, length, kernel);
         const Given given(plan, s);
         const Tensor query = as(dtype, Tensor::normal({2, s.num_query_heads, 2, s.head_dim}, 9));
-        const auto bits = [&](const std::vector<KeyValueView>& views, Executor* executor) {
+        const auto bits = [&](const std::vector<KeyValueView>& views, Executor& executor) {
           const Result result =
-              run(plan, {.query = query, .arguments = given.arguments, .cache = views}, executor);
+              run(plan, {.query = query, .arguments = given.arguments, .cache = views}, &executor);
           return std::pair(bytes_of(result.output), bytes_of(result.log_sum_exp));
         };
-        const auto expected = bits(plain, nullptr);
-        EXPECT_EQ(bits(paged, nullptr), expected) << kernel << ", " << mechanism.name;
-        EXPECT_EQ(bits(paged, two.get()), expected) << kernel << ", " << mechanism.name << ", two threads";
+        const auto expected = bits(plain, *five);
+        for (Executor* executor : {&serial_executor(), two.get()}) {
+          const std::string what =
+              kernel + ", " + mechanism.name + ", threads: " + std::to_string(executor->thread_count());
+          EXPECT_EQ(bits(plain, *executor), expected) << what;
+          EXPECT_EQ(bits(paged, *executor), expected) << what << ", pages";
+        }
       }
     }
   }
+}
+TEST(Cached, GivesTheSameBitsWhenHeadsTakeTurns) {
+  expect_the_same_bits_in_turns(1300);
+}
+TEST(Cached, GivesTheSameBitsWhenHeadsOfFewKeysTakeTurns) {
+  expect_the_same_bits_in_turns(40);
 }
 
 // A prompt of 200 rows at once, and in pieces of many rows each, gives the same bits; so do steps of one row
