@@ -27,17 +27,16 @@ void for_batches(std::span<const std::int64_t> lengths, std::int64_t size,
   constexpr std::int64_t multiple = 4, fewest_texts = 4;
   const auto pieces = [](std::int64_t count, std::int64_t of) { return (count + of - 1) / of; };
   const std::int64_t texts = std::ssize(order),
-                     even = multiple * std::max<std::int64_t>(pieces(pieces(texts, size), multiple), 1);
-  size = std::max(pieces(texts, even), std::min(size, fewest_texts));
-  const std::int64_t batches = pieces(texts, size);
+                     batches = std::min(multiple * pieces(pieces(texts, size), multiple),
+                                        pieces(texts, std::min(size, fewest_texts)));
   static constexpr ProfileLabel label{"batches of texts", ProfilePart::other};
   const ProfileSpan span(label);
   // A batch finds the memory of the one before it. The pages of caches went back to the system with each, and
   // the zeroing of new ones took 3 % of a search by beams.
   const KeepMemory keep;
   default_executor().parallel_for(batches, [&](std::int64_t unit, int) {
-    const std::int64_t begin = (batches - 1 - unit) * size, count = std::min(size, std::ssize(order) - begin);
-    work(std::span(order).subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(count)));
+    const std::int64_t n = batches - 1 - unit, begin = n * texts / batches, end = (n + 1) * texts / batches;
+    work(std::span(order).subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(end - begin)));
   });
 }
 
