@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import pathlib
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Callable
 
 from apart import Apart
@@ -53,9 +54,10 @@ class CTranslate2:
     def __init__(self, folder: pathlib.Path, kind: str, threads: int) -> None:
         import ctranslate2
 
-        self.generator = ctranslate2.Generator(
-            str(folder), device="cpu", compute_type=kind, inter_threads=1, intra_threads=threads
-        )
+        # Making int8 weights leaves threads to the thread that loads. They are gone once it has ended.
+        with ThreadPoolExecutor(1) as loading:
+            options = dict(device="cpu", compute_type=kind, inter_threads=1, intra_threads=threads)
+            self.generator = loading.submit(ctranslate2.Generator, str(folder), **options).result()
 
     def write(self, prompts: Texts, length: int) -> Texts:
         found = self.generator.generate_batch(
