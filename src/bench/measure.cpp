@@ -225,7 +225,7 @@ WorkFolders& work_folders() {
 }
 
 void remove_folder(const std::filesystem::path& path) noexcept {
-  // Another thread may be writing a file there, after whose folder's contents the folder itself is not empty.
+  // Another thread may write a file there between the removal of the contents and that of the folder.
   std::error_code error;
   for (int attempt = 0; attempt < 10; ++attempt) {
     std::filesystem::remove_all(path, error);
