@@ -48,8 +48,8 @@ TEST(MixRows, IsTheSumOfItsDefinition) {
 TEST(NeighbourGroups, EndWithASmallerOne) {
   const RowGroups groups = neighbour_groups(3, 5, 2, lengths);
   EXPECT_EQ(groups.kept, 3);
-  EXPECT_EQ(groups.lengths, (std::vector<std::int64_t>{3, 0, 2}));
-  EXPECT_EQ(groups.group, (std::vector<std::int64_t>{0, 0, 1, 1, 2, -1, -1, -1, -1, -1, 0, 0, 1, -1, -1}));
+  EXPECT_EQ(groups.lengths, (KeptVector<std::int64_t>{3, 0, 2}));
+  EXPECT_EQ(groups.group, (KeptVector<std::int64_t>{0, 0, 1, 1, 2, -1, -1, -1, -1, -1, 0, 0, 1, -1, -1}));
   const float sizes[] = {2, 2, 1, 1, 1, 1, 2, 1, 1};
   for (std::size_t i = 0; i < 9; ++i) EXPECT_EQ(groups.sizes.data<float>()[i], sizes[i]) << i;
   EXPECT_FLOAT_EQ(log_sizes(groups).data<float>()[0], std::log(2.0f));
