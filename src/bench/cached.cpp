@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <memory>
 #include <optional>
 #include <string_view>
@@ -79,19 +80,30 @@ struct Pair {
   double first = 0.0, second = 0.0;  // medians of seconds
   double ratio = 0.0;                // the median of first / second over the turns
 };
+// A call of a short text is repeated within its turn until this many seconds have passed: reading the clock
+// takes a part of a few microseconds.
+constexpr double shortest_turn = 1e-4;
 // In turns, since the speed of memory on a shared machine changes by a third from one second to the next. The
 // ratio is taken within each turn: a quotient of the two best runs compared two such states.
 Pair in_turns(std::int64_t turns, int threads, const std::function<void()>& first,
               const std::function<void()>& second) {
   const Clock clock = threads == 1 ? Clock::cpu : Clock::wall;
+  const auto calls = static_cast<std::int64_t>(
+      std::ceil(std::clamp(shortest_turn / std::max(best_seconds(3, first), 1e-9), 1.0, 1000.0)));
+  const auto seconds_of = [&](const std::function<void()>& call) {
+    const auto all = [&] {
+      for (std::int64_t n = 0; n < calls; ++n) call();
+    };
+    return best_seconds(1, all, clock) / static_cast<double>(calls);
+  };
   std::vector<double> firsts, seconds, ratios;
   for (std::int64_t turn = 0; turn <= turns; ++turn) {
     // The order changes, because the second call of a turn finds the caches as the first one leaves them.
     const bool swapped = turn % 2 == 1;
     double one = 0.0, other = 0.0;
-    if (!swapped) one = best_seconds(1, first, clock);
-    other = best_seconds(1, second, clock);
-    if (swapped) one = best_seconds(1, first, clock);
+    if (!swapped) one = seconds_of(first);
+    other = seconds_of(second);
+    if (swapped) one = seconds_of(first);
     if (turn == 0) continue;
     firsts.push_back(one);
     seconds.push_back(other);

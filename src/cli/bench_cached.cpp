@@ -13,7 +13,8 @@ namespace fovea::cli {
 namespace {
 
 std::string milliseconds(double seconds) {
-  return seconds > 0.0 ? fmt::format("{:.3f}", 1e3 * seconds) : "";
+  if (seconds <= 0.0) return "";
+  return seconds < 1e-4 ? fmt::format("{:.5f}", 1e3 * seconds) : fmt::format("{:.3f}", 1e3 * seconds);
 }
 std::string ratio(double value) {
   return value > 0.0 ? fmt::format("{:.2f}", value) : "";
@@ -87,7 +88,9 @@ void register_bench_cached(Command command_group) {
   command.add_option("--heads", o->heads).check(in_range(1, 1024));
   command.add_option("--kv-heads", o->kv_heads).check(in_range(1, 1024));
   command.add_option("--head-dim", o->head_dim).check(in_range(1, 4096));
-  command.add_option("--lengths", o->lengths, "keys of a sequence")
+  command
+      .add_option("--lengths", o->lengths,
+                  "keys of a sequence; short ones are measured too, such as 16,64,300")
       .delimiter(',')
       .check(in_range(1, 1 << 22));
   command.add_option("--batches", o->batches, "sequences that decode together")
