@@ -61,7 +61,7 @@ HWY_INLINE PairSums FoldExchanged(PairSums a, PairSums b, PairSums c, PairSums d
 /// queries stay in registers. This is a function of its own because these loops need most registers of both
 /// kinds.
 template <int kRows, int kVectors, bool kWhole, class S>
-HWY_NOINLINE void KeptScores(const float* queries, int64_t padded, const S* const* keys, int64_t ahead,
+HWY_NOINLINE void KeptScores(const float* queries, int64_t padded, const S* const* keys, Fetching fetching,
                              int64_t last, int64_t count, float* scores, int64_t score_stride) {
   constexpr int kKeys = kSums / kRows, kTwos = kKeys / 2;
   constexpr int kLines = kVectors * kPairLanes * static_cast<int>(sizeof(S)) / 64;
@@ -70,12 +70,15 @@ HWY_NOINLINE void KeptScores(const float* queries, int64_t padded, const S* cons
   KeepQueries(queries, padded, query);
   const S* repeated[kKeys];
   for (int64_t j = 0; j < count; j += kKeys, keys += kKeys) {
-    const S* const* fetched = keys + ahead;
-    if (j + kKeys > count) fetched = keys = LastRows(keys, count - j, repeated);
+    const S* const* fetched = keys + fetching.ahead;
+    const bool fetch = j + kKeys <= fetching.count;
+    if (j + kKeys > count) keys = LastRows(keys, count - j, repeated);
     PairSums folded[kRows == 4 ? kKeys : kSums / 2];
     FOVEA_UNROLL for (int two = 0; two < kTwos; ++two) {
       PairSums sums[kRows][2];
-      FOVEA_UNROLL for (int i = 0; i < 2; ++i) FetchLines<kLines>(fetched[2 * two + i]);
+      if (fetch) {
+        FOVEA_UNROLL for (int i = 0; i < 2; ++i) FetchLines<kLines>(fetched[2 * two + i]);
+      }
       FOVEA_UNROLL for (int r = 0; r < kRows; ++r) sums[r][0] = sums[r][1] = hn::Zero(d);
       FOVEA_UNROLL for (int v = 0; v < kVectors; ++v) {
         FOVEA_UNROLL for (int i = 0; i < 2; ++i) {
@@ -100,17 +103,16 @@ HWY_NOINLINE void KeptScores(const float* queries, int64_t padded, const S* cons
   }
 }
 
-/// scores[r · score_stride + j] = ⟨query r, key j⟩ for kRows queries and the keys at keys[0, count). Beside
-/// each product with a key the one `ahead` keys behind it is fetched.
+/// scores[r · score_stride + j] = ⟨query r, key j⟩ for kRows queries and the keys at keys[0, count).
 template <int kRows, Dots S>
-HWY_INLINE void ScoresAt(const float* queries, int64_t padded, const S* const* keys, int64_t ahead,
+HWY_INLINE void ScoresAt(const float* queries, int64_t padded, const S* const* keys, Fetching fetching,
                          int64_t dim, int64_t count, float* scores, int64_t score_stride) {
   const auto kept = [&]<int kVectors>() HWY_ATTR {
     const int64_t last = dim - (kVectors - 1) * kPairLanes;
-    last == kPairLanes
-        ? KeptScores<kRows, kVectors, true>(queries, padded, keys, ahead, kPairLanes, count, scores,
-                                            score_stride)
-        : KeptScores<kRows, kVectors, false>(queries, padded, keys, ahead, last, count, scores, score_stride);
+    last == kPairLanes ? KeptScores<kRows, kVectors, true>(queries, padded, keys, fetching, kPairLanes, count,
+                                                           scores, score_stride)
+                       : KeptScores<kRows, kVectors, false>(queries, padded, keys, fetching, last, count,
+                                                            scores, score_stride);
   };
   switch ((dim + kPairLanes - 1) / kPairLanes) {
     case 1:
@@ -129,12 +131,13 @@ HWY_INLINE void ScoresAt(const float* queries, int64_t padded, const S* const* k
   const PairTag pairs;
   const S* repeated[kKeys];
   for (int64_t j = 0; j < count; j += kKeys, keys += kKeys) {
-    const S* const* fetched = keys + ahead;
-    if (j + kKeys > count) fetched = keys = LastRows(keys, count - j, repeated);
+    const S* const* fetched = keys + fetching.ahead;
+    const bool fetch = j + kKeys <= fetching.count;
+    if (j + kKeys > count) keys = LastRows(keys, count - j, repeated);
     PairSums sums[kSums];
     FOVEA_UNROLL for (int i = 0; i < kSums; ++i) sums[i] = hn::Zero(d);
     FOVEA_UNROLL for (int k = 0; k < kKeys; ++k) {
-      FetchRow(fetched[k], dim);
+      if (fetch) FetchRow(fetched[k], dim);
       for (int64_t i = 0; i < dim; i += kPairLanes) {
         const Pairs key = LoadPairs(keys[k] + i, dim - i);
         FOVEA_UNROLL for (int r = 0; r < kRows; ++r)
@@ -155,7 +158,7 @@ HWY_INLINE void StoredScores(const float* queries, int64_t padded, const StoredR
                              int64_t count, bool, float* scores, int64_t score_stride) {
   const S* rows[tile_keys];
   WriteAddresses(keys, count, rows);
-  ScoresAt<kRows>(queries, padded, rows, 0, dim, count, scores, score_stride);
+  ScoresAt<kRows>(queries, padded, rows, {}, dim, count, scores, score_stride);
 }
 #undef FOVEA_UNROLL
 

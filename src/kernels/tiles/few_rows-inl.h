@@ -206,12 +206,13 @@ struct PiecePairs {
 
 /// Adds kVectors vectors of values, from element i on, to those of kRows gathered rows, piece by piece. The
 /// last vector has `last` elements. The sums stay in registers over all pieces, so that four rows are stored
-/// once and not once for sixteen values. The lines that it reads of the row `ahead` rows behind are fetched.
+/// once and not once for sixteen values. Of a row that is fetched, the lines that it will read are.
 template <int kRows, int kVectors, bool kWhole, Dots S>
 HWY_NOINLINE void AddColumns(const PiecePairs<kRows>* pieces, int64_t piece_count, const S* const* rows,
-                             int64_t ahead, int64_t i, int64_t last, float* gathered, int64_t padded) {
+                             Fetching fetching, int64_t i, int64_t last, float* gathered, int64_t padded) {
   const hn::ScalableTag<float> d;
   const PairTag d16;
+  int64_t to_fetch = fetching.count;
   constexpr int kLines = kVectors * kPairLanes * static_cast<int>(sizeof(S)) / 64;
   PairSums sums[kRows][2 * kVectors];
   FOVEA_UNROLL for (int r = 0; r < kRows; ++r) {
@@ -225,7 +226,9 @@ HWY_NOINLINE void AddColumns(const PiecePairs<kRows>* pieces, int64_t piece_coun
     }
     const uint32_t* weights = piece->weights->twos[0];
     for (const uint32_t* end = weights + piece->pairs; weights < end; ++weights, rows += 2) {
-      FOVEA_UNROLL for (int k = 0; k < 2; ++k) FetchLines<kLines>(rows[ahead + k] + i);
+      if ((to_fetch -= 2) >= 0) {
+        FOVEA_UNROLL for (int k = 0; k < 2; ++k) FetchLines<kLines>(rows[fetching.ahead + k] + i);
+      }
       const S *even = rows[0] + i, *odd = rows[1] + i;
       Pairs value[2 * kVectors];
       FOVEA_UNROLL for (int v = 0; v < kVectors; ++v) {
@@ -250,15 +253,15 @@ HWY_NOINLINE void AddColumns(const PiecePairs<kRows>* pieces, int64_t piece_coun
 /// AddColumns for all columns.
 template <int kRows, Dots S>
 HWY_INLINE void AddAllColumns(const PiecePairs<kRows>* pieces, int64_t piece_count, const S* const* rows,
-                              int64_t ahead, int64_t dim, float* gathered, int64_t padded) {
+                              Fetching fetching, int64_t dim, float* gathered, int64_t padded) {
   // One row has eight sums: a product waits six cycles for the sum before it.
   constexpr int kVectors = kRows == 4 ? 2 : 4;
   constexpr int64_t kWidth = kVectors * kPairLanes;
   int64_t i = 0;
   for (; i + kWidth <= dim; i += kWidth)
-    AddColumns<kRows, kVectors, true>(pieces, piece_count, rows, ahead, i, kPairLanes, gathered, padded);
+    AddColumns<kRows, kVectors, true>(pieces, piece_count, rows, fetching, i, kPairLanes, gathered, padded);
   for (; i < dim; i += kPairLanes)
-    AddColumns<kRows, 1, false>(pieces, piece_count, rows, ahead, i, dim - i, gathered, padded);
+    AddColumns<kRows, 1, false>(pieces, piece_count, rows, fetching, i, dim - i, gathered, padded);
 }
 
 /// Adds eights of values, from the one of key `begin` on, to kRows rows, some of which have a weight that
@@ -288,11 +291,11 @@ HWY_NOINLINE void AddEights(const RoundedWeights<kRows>& weights, const S* const
 /// piece.
 template <int kRows, Dots S>
 HWY_INLINE void AddPieceRows(const RoundedWeights<kRows>& weights, const float* factors, const S* const* rows,
-                             bool all_there, int64_t ahead, int64_t dim, int64_t count, float* gathered,
+                             bool all_there, Fetching fetching, int64_t dim, int64_t count, float* gathered,
                              int64_t padded) {
   const int64_t eights = weights.every && all_there ? count / kEight * kEight : 0;
   const PiecePairs<kRows> piece{&weights, factors, eights / 2};
-  AddAllColumns<kRows>(&piece, 1, rows, ahead, dim, gathered, padded);
+  AddAllColumns<kRows>(&piece, 1, rows, fetching, dim, gathered, padded);
   if (eights < count) AddEights<kRows>(weights, rows, eights, count, dim, gathered, padded);
 }
 
@@ -300,14 +303,14 @@ template <Dots S>
 HWY_INLINE void AddPieceValues(S, const HeadRows<S>& values, const Piece& piece, int64_t rows,
                                const float* weights, int64_t weight_stride, int64_t dim, float* gathered,
                                int64_t padded) {
-  const int64_t count = piece.end - piece.begin, ahead = PieceRowsAhead(values, dim);
+  const int64_t count = piece.end - piece.begin;
   const float unchanged[4] = {1, 1, 1, 1};
   PieceRows<S> own;
-  own.Fill(values, piece.begin, piece.end, ahead);
+  own.Fill(values, piece.begin, piece.end, PieceRowsAhead(values, dim));
   ForRowGroups(rows, [&]<int kRows>(int64_t r) HWY_ATTR {
     RoundedWeights<kRows> rounded;
     rounded.Round(weights + r * weight_stride, weight_stride, count);
-    AddPieceRows<kRows>(rounded, unchanged, own.rows, own.found == count, ahead, dim, count,
+    AddPieceRows<kRows>(rounded, unchanged, own.rows, own.found == count, own.fetching, dim, count,
                         gathered + r * padded, padded);
   });
 }
@@ -317,13 +320,13 @@ HWY_INLINE void AddPieceValues(S, const HeadRows<S>& values, const Piece& piece,
 HWY_INLINE bool WholeProducts(const Problem<float>& p, const HeadRows<DotBf16>& keys, const Piece& piece,
                               int64_t first, int64_t rows, const SplitScratch<float>& scratch) {
   const int64_t padded = PaddedPairs<float>(p.score_dim), count = piece.end - piece.begin,
-                stride = scratch.stride, ahead = PieceRowsAhead(keys, p.score_dim);
+                stride = scratch.stride;
   PieceRows<DotBf16> own;
-  own.Fill(keys, piece.begin, piece.end, ahead);
+  own.Fill(keys, piece.begin, piece.end, PieceRowsAhead(keys, p.score_dim));
   if (own.found < count) return false;
   ForRowGroups(rows, [&]<int kRows>(int64_t r) HWY_ATTR {
-    ScoresAt<kRows>(scratch.queries + (first + r) * padded, padded, own.rows, ahead, p.score_dim, count,
-                    scratch.scores + (first + r) * stride, stride);
+    ScoresAt<kRows>(scratch.queries + (first + r) * padded, padded, own.rows, own.fetching, p.score_dim,
+                    count, scratch.scores + (first + r) * stride, stride);
   });
   return true;
 }
@@ -348,64 +351,75 @@ HWY_NOINLINE void AddPieceToFew(const Problem<float>& p, const HeadRows<DotBf16>
   const int64_t width = SplitWidth(p), count = piece.end - piece.begin, stride = scratch.stride;
   if (!WholeProducts(p, keys, piece, first, rows, scratch))
     ProductsOfPiece(p, keys, piece, first, rows, scratch);
-  const int64_t ahead = PieceRowsAhead(values, p.value_dim);
   PieceRows<DotBf16> own;
-  own.Fill(values, piece.begin, piece.end, ahead);
+  own.Fill(values, piece.begin, piece.end, PieceRowsAhead(values, p.value_dim));
   ForRowGroups(rows, [&]<int kRows>(int64_t r) HWY_ATTR {
     RoundedWeights<kRows> weights;
     float factors[kRows];
     AbsorbRows<kRows>(ScaleOf(p), count, scratch.scores + (first + r) * stride, stride,
                       scratch.states + first + r, factors, weights);
-    AddPieceRows<kRows>(weights, factors, own.rows, own.found == count, ahead, p.value_dim, count,
+    AddPieceRows<kRows>(weights, factors, own.rows, own.found == count, own.fetching, p.value_dim, count,
                         scratch.gathered + (first + r) * width, width);
   });
 }
 
-/// The tiles whose keys four rows take at a time, where all of them are there. Between the loops over keys
+/// The tiles whose keys few rows take at a time, where all of them are there. Between the loops over keys
 /// and over values one result waits for the next (docs/performance.md, "Tried"). Half as many were a little
 /// slower.
-constexpr int64_t kTilesTogether = 8;
+constexpr int64_t kTilesTogether = 8, kKeysTogether = kTilesTogether * tile_keys, kMostTogetherRows = 8;
 HWY_INLINE int64_t MostWholeKeys(DotBf16, int64_t rows) {
-  return rows == 4 ? kTilesTogether * tile_keys : tile_keys;
+  if (rows > kMostTogetherRows) return tile_keys;
+  return rows > 4 ? kKeysTogether / 2 : kKeysTogether;
 }
+using RowsTogether = PieceRows<DotBf16, kKeysTogether>;
 
-/// AddPieceToFew for four rows and up to kTilesTogether tiles. Each row has the bits that it has tile by
-/// tile. Returns false, and changes nothing, if a key or a value is missing.
-HWY_NOINLINE bool AddTilesToFour(const Problem<float>& p, const HeadRows<DotBf16>& keys,
-                                 const HeadRows<DotBf16>& values, const Piece& piece, int64_t first,
-                                 const SplitScratch<float>& scratch) {
-  constexpr int64_t kStride = kTilesTogether * tile_keys;
-  const int64_t padded = PaddedPairs<float>(p.score_dim), width = SplitWidth(p),
-                count = piece.end - piece.begin,
-                key_ahead = HWY_MIN(RowsAhead<DotBf16>(p.score_dim), tile_keys),
-                value_ahead = HWY_MIN(RowsAhead<DotBf16>(p.value_dim), tile_keys);
-  PieceRows<DotBf16, kStride> own_keys, own_values;
-  own_keys.Fill(keys, piece.begin, piece.end, key_ahead);
-  own_values.Fill(values, piece.begin, piece.end, value_ahead);
-  if (own_keys.found < count || own_values.found < count) return false;
-  alignas(64) float scores[4 * kStride];
-  ScoresAt<4>(scratch.queries + first * padded, padded, own_keys.rows, key_ahead, p.score_dim, count, scores,
-              kStride);
-  RoundedWeights<4> weights[kTilesTogether];
-  float factors[kTilesTogether][4];
-  PiecePairs<4> tiles[kTilesTogether];
+/// `count` keys and values, all there, for kRows rows from row `first` of the scratch on.
+template <int kRows>
+HWY_NOINLINE void AddTilesToGroup(const Problem<float>& p, const RowsTogether& keys,
+                                  const RowsTogether& values, int64_t count, int64_t first,
+                                  const SplitScratch<float>& scratch) {
+  // Rows that lie 4,096 bytes apart would take each other's stores for their own.
+  constexpr int64_t kStride = kKeysTogether + 32;
+  const int64_t padded = PaddedPairs<float>(p.score_dim), width = SplitWidth(p);
+  alignas(64) float scores[kRows * kStride];
+  ScoresAt<kRows>(scratch.queries + first * padded, padded, keys.rows, keys.fetching, p.score_dim, count,
+                  scores, kStride);
+  RoundedWeights<kRows> weights[kTilesTogether];
+  float factors[kTilesTogether][kRows];
+  PiecePairs<kRows> tiles[kTilesTogether];
   bool plain = true;
   int64_t n = 0;
   for (int64_t begin = 0; begin < count; begin += tile_keys, ++n) {
     const int64_t keys_there = HWY_MIN(count - begin, tile_keys);
-    AbsorbRows<4>(ScaleOf(p), keys_there, scores + begin, kStride, scratch.states + first, factors[n],
-                  weights[n]);
+    AbsorbRows<kRows>(ScaleOf(p), keys_there, scores + begin, kStride, scratch.states + first, factors[n],
+                      weights[n]);
     tiles[n] = {&weights[n], factors[n], keys_there / 2};
     plain = plain && weights[n].every && keys_there % kEight == 0;
   }
   float* gathered = scratch.gathered + first * width;
   if (plain) {
-    AddAllColumns<4>(tiles, n, own_values.rows, value_ahead, p.value_dim, gathered, width);
-    return true;
+    AddAllColumns<kRows>(tiles, n, values.rows, values.fetching, p.value_dim, gathered, width);
+    return;
   }
   for (int64_t t = 0; t < n; ++t)
-    AddPieceRows<4>(weights[t], factors[t], own_values.rows + t * tile_keys, true, value_ahead, p.value_dim,
-                    HWY_MIN(count - t * tile_keys, tile_keys), gathered, width);
+    AddPieceRows<kRows>(weights[t], factors[t], values.rows + t * tile_keys, true,
+                        values.fetching.From(t * tile_keys), p.value_dim,
+                        HWY_MIN(count - t * tile_keys, tile_keys), gathered, width);
+}
+
+/// AddPieceToFew for up to kTilesTogether tiles. Each row has the bits that it has tile by tile. Returns
+/// false, and changes nothing, if a key or a value is missing.
+HWY_NOINLINE bool AddTilesToFew(const Problem<float>& p, const HeadRows<DotBf16>& keys,
+                                const HeadRows<DotBf16>& values, const Piece& piece, int64_t first,
+                                int64_t rows, const SplitScratch<float>& scratch) {
+  const int64_t count = piece.end - piece.begin;
+  RowsTogether own_keys, own_values;
+  own_keys.Fill(keys, piece.begin, piece.end, HWY_MIN(RowsAhead<DotBf16>(p.score_dim), tile_keys));
+  own_values.Fill(values, piece.begin, piece.end, HWY_MIN(RowsAhead<DotBf16>(p.value_dim), tile_keys));
+  if (own_keys.found < count || own_values.found < count) return false;
+  ForRowGroups(rows, [&]<int kRows>(int64_t r) HWY_ATTR {
+    AddTilesToGroup<kRows>(p, own_keys, own_values, count, first + r, scratch);
+  });
   return true;
 }
 
