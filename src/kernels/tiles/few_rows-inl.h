@@ -363,66 +363,6 @@ HWY_NOINLINE void AddPieceToFew(const Problem<float>& p, const HeadRows<DotBf16>
   });
 }
 
-/// The tiles whose keys few rows take at a time, where all of them are there. Between the loops over keys
-/// and over values one result waits for the next (docs/performance.md, "Tried"). Half as many were a little
-/// slower.
-constexpr int64_t kTilesTogether = 8, kKeysTogether = kTilesTogether * tile_keys, kMostTogetherRows = 8;
-HWY_INLINE int64_t MostWholeKeys(DotBf16, int64_t rows) {
-  if (rows > kMostTogetherRows) return tile_keys;
-  return rows > 4 ? kKeysTogether / 2 : kKeysTogether;
-}
-using RowsTogether = PieceRows<DotBf16, kKeysTogether>;
-
-/// `count` keys and values, all there, for kRows rows from row `first` of the scratch on.
-template <int kRows>
-HWY_NOINLINE void AddTilesToGroup(const Problem<float>& p, const RowsTogether& keys,
-                                  const RowsTogether& values, int64_t count, int64_t first,
-                                  const SplitScratch<float>& scratch) {
-  // Rows that lie 4,096 bytes apart would take each other's stores for their own.
-  constexpr int64_t kStride = kKeysTogether + 32;
-  const int64_t padded = PaddedPairs<float>(p.score_dim), width = SplitWidth(p);
-  alignas(64) float scores[kRows * kStride];
-  ScoresAt<kRows>(scratch.queries + first * padded, padded, keys.rows, keys.fetching, p.score_dim, count,
-                  scores, kStride);
-  RoundedWeights<kRows> weights[kTilesTogether];
-  float factors[kTilesTogether][kRows];
-  PiecePairs<kRows> tiles[kTilesTogether];
-  bool plain = true;
-  int64_t n = 0;
-  for (int64_t begin = 0; begin < count; begin += tile_keys, ++n) {
-    const int64_t keys_there = HWY_MIN(count - begin, tile_keys);
-    AbsorbRows<kRows>(ScaleOf(p), keys_there, scores + begin, kStride, scratch.states + first, factors[n],
-                      weights[n]);
-    tiles[n] = {&weights[n], factors[n], keys_there / 2};
-    plain = plain && weights[n].every && keys_there % kEight == 0;
-  }
-  float* gathered = scratch.gathered + first * width;
-  if (plain) {
-    AddAllColumns<kRows>(tiles, n, values.rows, values.fetching, p.value_dim, gathered, width);
-    return;
-  }
-  for (int64_t t = 0; t < n; ++t)
-    AddPieceRows<kRows>(weights[t], factors[t], values.rows + t * tile_keys, true,
-                        values.fetching.From(t * tile_keys), p.value_dim,
-                        HWY_MIN(count - t * tile_keys, tile_keys), gathered, width);
-}
-
-/// AddPieceToFew for up to kTilesTogether tiles. Each row has the bits that it has tile by tile. Returns
-/// false, and changes nothing, if a key or a value is missing.
-HWY_NOINLINE bool AddTilesToFew(const Problem<float>& p, const HeadRows<DotBf16>& keys,
-                                const HeadRows<DotBf16>& values, const Piece& piece, int64_t first,
-                                int64_t rows, const SplitScratch<float>& scratch) {
-  const int64_t count = piece.end - piece.begin;
-  RowsTogether own_keys, own_values;
-  own_keys.Fill(keys, piece.begin, piece.end, HWY_MIN(RowsAhead<DotBf16>(p.score_dim), tile_keys));
-  own_values.Fill(values, piece.begin, piece.end, HWY_MIN(RowsAhead<DotBf16>(p.value_dim), tile_keys));
-  if (own_keys.found < count || own_values.found < count) return false;
-  ForRowGroups(rows, [&]<int kRows>(int64_t r) HWY_ATTR {
-    AddTilesToGroup<kRows>(p, own_keys, own_values, count, first + r, scratch);
-  });
-  return true;
-}
-
 /// Restores the order of each 32 elements. InterleaveLower left elements 0-3, 8-11, 16-19, 24-27 in the first
 /// half.
 template <Dots S>

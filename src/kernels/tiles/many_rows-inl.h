@@ -8,7 +8,7 @@
 #define FOVEA_TILES_MANY_ROWS_INL_H_
 #endif
 
-#include "kernels/tiles/few_rows-inl.h"
+#include "kernels/tiles/tiles_together-inl.h"
 #include "kernels/tiles/values-inl.h"
 
 #if HWY_TARGET == HWY_AVX3
