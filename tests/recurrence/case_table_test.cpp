@@ -147,5 +147,48 @@ TEST_P(RecurrenceKernels, AgreeOverLongSequencesOfWeakAndStrongDecays) {
   }
 }
 
+// Decays of a chunk down to 2^-20, by which rows are divided: products of quotients would be infinite where
+// no result is. Reference and kernels agree as if the numbers were near 1.
+TEST_P(RecurrenceKernels, AgreeWhereRowsAreLargeAndDecaysMild) {
+  if (GetParam() == "reference") GTEST_SKIP() << "it is compared with central differences";
+  struct Factors {
+    double query, key, value, d_output;
+  };
+  constexpr Factors additive[]{
+      {1e-10, 1e36, 1e-10, 1}, {1e22, 1e12, 1e-10, 1e-10}, {1, 1, 1e35, 1e-20}, {1, 1, 1, 1e35}};
+  constexpr Factors delta[]{{1, 1, 1e35, 1e-20}, {1e34, 1, 1e-10, 1e-10}, {1, 1, 1, 1e33}};
+  for (const Write& write : {Write(AdditiveWrite{}), Write(DeltaWrite{})}) {
+    const bool adds = write.index() == 0;
+    for (const Factors& by : adds ? std::span<const Factors>(additive) : std::span<const Factors>(delta)) {
+      RecurrenceCase c{.spec = {.decay = KeyDecay{}, .write = write}, .strongest_gate = -0.8};
+      c.weakest_gate = -0.7;
+      c.has_state = false;
+      c.dtype = dtype_for(GetParam());
+      c.shape = {.num_query_heads = 2, .num_key_heads = 1, .num_heads = 1, .len = 40, .key_dim = 16};
+      const RecurrenceData data(c);
+      const RecurrenceTensors& x = data.inputs;
+      for (const auto& [tensor, factor] :
+           {std::pair(&x.query, by.query), std::pair(&x.key, by.key), std::pair(&x.value, by.value),
+            std::pair(&data.d_output, by.d_output)}) {
+        for (std::int64_t i = 0; i < tensor->storage.count(); ++i)
+          set_element(tensor->storage, i, element(tensor->storage, i) * factor);
+      }
+      SCOPED_TRACE(to_string(c.spec) + ", keys times " + std::to_string(by.key));
+      const RecurrenceRun got = run_case(c, data, GetParam()), want = run_case(c, data, "reference");
+      const auto a = got.all(), b = want.all();
+      for (std::size_t n = 0; n < b.size(); ++n) {
+        double largest = 0, distance = 0;
+        for (std::int64_t i = 0; i < b[n].second.count(); ++i) {
+          largest = std::max(largest, std::abs(element(b[n].second, i)));
+          const double off = std::abs(element(a[n].second, i) - element(b[n].second, i));
+          distance = off <= distance ? distance : off;  // NaN stays
+        }
+        ASSERT_LT(largest, 3e38) << b[n].first;
+        EXPECT_LE(distance, 64 * eps_of(c) * largest) << b[n].first;
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace fovea::testing

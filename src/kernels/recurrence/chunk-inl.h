@@ -82,6 +82,7 @@ struct Chunk {
   T *ek, *eb;              // [16][16]
   T *walked, *walked_row;  // [dim], where by channel: see WalkDecays
   T *k_start, *b_start;    // [16][dim]: k and b over to_token, where by channel and mild: see MildDecays
+  T* largest;              // two vectors, where by channel: see MildDecays
   T* own;                  // [readers · 16]: the share of its own target that a token reads
   int64_t dim, readers;
 
@@ -117,6 +118,7 @@ HWY_INLINE Chunk<T> TakeChunk(const RecurrenceProblem<T>& p, Carve& carve) {
           take(by_channel, dim),
           take(by_channel, rows),
           take(by_channel && low_rank, rows),
+          take(by_channel, 2 * Padded<T>(1)),
           carve.Take<T>(readers * kChunk),
           dim,
           readers};

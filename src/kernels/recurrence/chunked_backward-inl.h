@@ -183,9 +183,11 @@ class BackwardUnit {
     const bool gates = p_.decay != DecayKind::none;
     if (gates) EndGradients(at, state);
     UpdateZ(at);
-    if (p_.decay == DecayKind::key && MildDecays(c_, at.count)) {
+    const bool mild = p_.decay == DecayKind::key && MildDecays(c_, at.count);
+    if (mild && MildGradients(at, queries_, c_, s_.rows)) {
       MildPairsBackward(p_, at, queries_, c_, s_.rows, fetch_);
     } else if (p_.decay == DecayKind::key) {
+      if (mild) GatherDecays(p_, at, c_);
       ReaderRowsBackward(p_, at, queries_, c_, s_.rows);
       WriterRowsBackward(p_, at, queries_, c_, s_.rows, s_.products);
     } else {

@@ -146,11 +146,6 @@ HWY_INLINE void UpdateState(Terms& x, const T* written, const T* from, T* to, T*
   sum.saved = saved;
   sum.pairs = x.StatePairs();
   DecayFrom(x.p, x.at, x.c, sum);
-  // Rows divided by the decays from the chunk's start write what the chunk then decays with the state.
-  if (x.rows.from_start) {
-    sum.end_factors = sum.from_factors;
-    sum.from_factors = nullptr;
-  }
   if (x.c.b) {
     sum.more[0] = x.BWrites(written);
     sum.more_count = 1;

@@ -62,7 +62,6 @@ template <class T>
 struct ForwardRows {
   RowsAt<T> k, b, e, values;
   const T *e_factors, *q_factors;
-  bool from_start;  // k and b are those divided by the decays from the chunk's start, not decayed to its end
 };
 
 /// Whether rows lie so far apart that those of a chunk share few sets of the first-level cache, whose lines
@@ -193,10 +192,11 @@ HWY_INLINE ForwardRows<T> ChannelDecayRows(const RecurrenceProblem<T>& p, const 
     GatherChunk(p, at, queries, c);
   }
   TokenDecays(p, at, c, started);
-  ForwardRows<T> rows{};
-  rows.from_start = MildDecays(c, at.count);
-  if (rows.from_start) {
+  for (int64_t r = 1; queries && r < c.readers; ++r)
+    AddLargestReaders(query_rows(r), at.count, started.readers[0].factor, c);
+  if (MildDecays(c, at.count)) {
     MildPairs(at, queries, c, started, query_rows);
+    MildEnds(at, c);
     for (int64_t r = 0; reads && r < c.readers; ++r)
       OwnShares(p, at, query_rows(r), started.writers[0].from, started.readers[0].factor, c.own + r * kChunk);
   } else {
@@ -207,8 +207,9 @@ HWY_INLINE ForwardRows<T> ChannelDecayRows(const RecurrenceProblem<T>& p, const 
       OwnShares<T>(p, at, {c.q + r * kChunk * c.dim, c.dim}, {c.k, c.dim}, T(1), c.own + r * kChunk);
   }
   if (queries) ClearRowsBehind(c, at.count);
-  rows.k = {rows.from_start ? c.k_start : c.k_end, c.dim};
-  rows.b = {rows.from_start ? c.b_start : c.b_end, c.dim};
+  ForwardRows<T> rows{};
+  rows.k = {c.k_end, c.dim};
+  rows.b = {c.b_end, c.dim};
   rows.e = {c.e_start, c.dim};
   return rows;
 }

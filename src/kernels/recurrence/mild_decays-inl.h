@@ -14,13 +14,22 @@ namespace fovea::kernels {
 namespace HWY_NAMESPACE {
 
 #define FOVEA_UNROLL _Pragma("GCC unroll 4")
+/// The largest elements of decayed reader rows and of divided writer rows that MildDecays takes, and of
+/// derivatives by products of pairs. Sums of their products stay finite, out of reach too, where 0 · ∞ would
+/// be NaN.
+inline constexpr double kMostReader = 0x1p40, kMostWriter = 0x1p64, kMostPair = 0x1p40;
+
 /// Whether no channel decays by more than 2^-20 in the chunk. Then products of pairs are products of
 /// matrices: reader rows are decayed from the chunk's start, and writer rows divided by the decays from there
 /// to their token. Each term of a sum keeps its relative error, since no factor leaves its range.
-/// Sixteen gates of -0.87 in one channel are too strong, and so is a NaN. Such chunks walk.
+/// Sixteen gates of -0.87 in one channel are too strong, and so is a NaN. Such chunks walk, and those with
+/// rows so large that a quotient or a product may overflow.
 template <class T>
 HWY_INLINE bool MildDecays(const Chunk<T>& c, int64_t count) {
   const hn::ScalableTag<T> d;
+  const auto readers = hn::Le(hn::LoadU(d, c.largest), hn::Set(d, T(kMostReader))),
+             writers = hn::Le(hn::LoadU(d, c.largest + hn::Lanes(d)), hn::Set(d, T(kMostWriter)));
+  if (!hn::AllTrue(d, hn::And(readers, writers))) return false;
   const T* last = c.to_token + (count - 1) * c.dim;
   for (int64_t i = 0; i < c.dim; i += static_cast<int64_t>(hn::Lanes(d))) {
     if (!hn::AllTrue(d, hn::Ge(hn::LoadU(d, last + i), hn::Set(d, T(0x1p-20))))) return false;
@@ -90,12 +99,14 @@ HWY_INLINE void GateRows(const RecurrenceProblem<T>& p, const ChunkAt& at, const
 
 /// Channels [j, j + kVectors vectors) of TokenDecays.
 template <int kVectors, class T>
-HWY_INLINE void DecayColumns(const T* const* gates, int64_t count, int64_t dim, int64_t j, T* to_token,
+HWY_INLINE void DecayColumns(const T* const* gates, int64_t count, const Chunk<T>& c, int64_t j,
                              const StartedRows<T>& started) {
   const hn::ScalableTag<T> d;
   using V = hn::Vec<decltype(d)>;
-  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
-  V product[kVectors], before[kVectors], inverse[kVectors];
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d)), dim = c.dim;
+  T *to_token = c.to_token, *largest = c.largest;
+  V product[kVectors], before[kVectors], inverse[kVectors], most_read = hn::LoadU(d, largest),
+                                                            most_written = hn::LoadU(d, largest + lanes);
   FOVEA_UNROLL for (int v = 0; v < kVectors; ++v) product[v] = hn::Set(d, T(1));
   for (int64_t i = 0, row = j; i < count; ++i, row += dim) {
     FOVEA_UNROLL for (int v = 0; v < kVectors; ++v) {
@@ -112,18 +123,24 @@ HWY_INLINE void DecayColumns(const T* const* gates, int64_t count, int64_t dim, 
       FOVEA_UNROLL for (int v = 0; v < kVectors; ++v) {
         V decay = product[v];
         if (x.reach == Reach::before) decay = before[v];
-        const V scaled = hn::Mul(hn::LoadU(d, from + v * lanes), factor);
-        hn::StoreU(Flush(d, hn::Mul(scaled, decay)), d, x.to + row + v * lanes);
+        const V scaled = hn::Mul(hn::LoadU(d, from + v * lanes), factor), decayed = hn::Mul(scaled, decay);
+        most_read = hn::Max(hn::Abs(decayed), most_read);
+        hn::StoreU(Flush(d, decayed), d, x.to + row + v * lanes);
       }
     }
     FOVEA_UNROLL for (int w = 0; w < 2; ++w) {
       const StartedWriters<T>& y = started.writers[w];
       if (!y.to) continue;
       const T* from = y.from.data + i * y.from.stride + j;
-      FOVEA_UNROLL for (int v = 0; v < kVectors; ++v)
-          hn::StoreU(hn::Mul(hn::LoadU(d, from + v * lanes), inverse[v]), d, y.to + row + v * lanes);
+      FOVEA_UNROLL for (int v = 0; v < kVectors; ++v) {
+        const V divided = hn::Mul(hn::LoadU(d, from + v * lanes), inverse[v]);
+        most_written = hn::Max(hn::Abs(divided), most_written);
+        hn::StoreU(divided, d, y.to + row + v * lanes);
+      }
     }
   }
+  hn::StoreU(most_read, d, largest);
+  hn::StoreU(most_written, d, largest + lanes);
 }
 
 /// The decays from the chunk's start to each token, by channel, and the rows that they decay. Their results
@@ -135,15 +152,27 @@ HWY_NOINLINE void TokenDecays(const RecurrenceProblem<T>& p, const ChunkAt& at, 
   const T* gates[kChunk];
   GateRows(p, at, c, gates);
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(hn::ScalableTag<T>()));
+  Fill(T{0}, 2 * lanes, c.largest);
   int64_t j = 0;
   if constexpr (kTileVectors == 4) {
-    for (; j + 4 * lanes <= c.dim; j += 4 * lanes)
-      DecayColumns<4>(gates, at.count, c.dim, j, c.to_token, started);
+    for (; j + 4 * lanes <= c.dim; j += 4 * lanes) DecayColumns<4>(gates, at.count, c, j, started);
   }
   // Two vectors of eight are a line, which is read once even if all rows lie in the same set of a cache.
-  for (; j + 2 * lanes <= c.dim; j += 2 * lanes)
-    DecayColumns<2>(gates, at.count, c.dim, j, c.to_token, started);
-  if (j < c.dim) DecayColumns<1>(gates, at.count, c.dim, j, c.to_token, started);
+  for (; j + 2 * lanes <= c.dim; j += 2 * lanes) DecayColumns<2>(gates, at.count, c, j, started);
+  if (j < c.dim) DecayColumns<1>(gates, at.count, c, j, started);
+}
+
+/// Rows of further query heads, which MildPairs decays, for MildDecays to know of.
+template <class T>
+HWY_INLINE void AddLargestReaders(const RowsAt<T>& x, int64_t count, T factor, const Chunk<T>& c) {
+  const hn::ScalableTag<T> d;
+  const auto by = hn::Set(d, factor);
+  auto most = hn::LoadU(d, c.largest);
+  for (int64_t i = 0; i < count; ++i) {
+    for (int64_t j = 0; j < c.dim; j += static_cast<int64_t>(hn::Lanes(d)))
+      most = hn::Max(hn::Abs(hn::Mul(by, hn::LoadU(d, x.data + i * x.stride + j))), most);
+  }
+  hn::StoreU(most, d, c.largest);
 }
 
 /// to = f · x times the decays to token i of the chunk by `reach`.
@@ -184,7 +213,8 @@ HWY_NOINLINE void MildPairs(const ChunkAt& at, bool queries, const Chunk<T>& c, 
   pairs(c.k_start, c.qk, c.ek);
   if (c.b) pairs(c.b_start, c.qb, c.eb);
 }
-/// k_end and b_end of mild decays.
+/// k_end and b_end of mild decays. A state could also add what k_start and b_start write, and be decayed
+/// then. But those sums are up to 2^20 times as large as the state, and would overflow first.
 template <class T>
 HWY_INLINE void MildEnds(const ChunkAt& at, const Chunk<T>& c) {
   const T* whole = c.to_token + (at.count - 1) * c.dim;

@@ -234,8 +234,10 @@ HWY_INLINE void ChannelPairs(const RecurrenceProblem<T>& p, const ChunkAt& at, b
                              const Chunk<T>& c) {
   const StartedRows<T> rows = GatheredRows(p, queries, c);
   TokenDecays(p, at, c, rows);
+  const auto query_rows = [&](int64_t r) { return RowsAt<T>{c.q + r * kChunk * c.dim, c.dim}; };
+  for (int64_t r = 1; queries && r < c.readers; ++r) AddLargestReaders(query_rows(r), at.count, T(1), c);
   if (MildDecays(c, at.count)) {
-    MildPairs(at, queries, c, rows, [&](int64_t r) { return RowsAt<T>{c.q + r * kChunk * c.dim, c.dim}; });
+    MildPairs(at, queries, c, rows, query_rows);
     MildEnds(at, c);
   } else {
     GatherDecays(p, at, c);
