@@ -16,6 +16,7 @@ from .._recurrence import recurrence
 from .._value import shown
 from ..recurrences import ScalarDecay
 from ._arguments import check_shape, starts_tensor
+from ._kinds import is_transformed
 from ._op import checked_tensor
 
 __all__ = ["ssd"]
@@ -59,7 +60,8 @@ def ssd(
         dt_bias: [nheads].
         initial_states: [batch, nheads, headdim, dstate].
         seq_idx: [batch, seqlen], whole numbers: where one differs from the one before, a new sequence begins, with a
-            state of zeros. A NaN of one sequence still reaches others (docs/recurrence.md).
+            state of zeros. Under torch.compile and in transforms of torch.func a NaN of one sequence reaches others
+            (docs/recurrence.md).
         cu_seqlens: [sequences + 1], where packed sequences begin, read for return_varlen_states alone; the batch is
             then 1. A seq_idx beside it must begin its sequences at the same tokens, and there are no initial_states.
         dt_softplus: whether softplus is applied.
@@ -108,23 +110,20 @@ def ssd(
     if (least, most) != (0.0, math.inf) or not dt_softplus:
         steps = steps.clamp(least, most)
     gates = steps * A.to(wide)
-    if begins is not None and not return_varlen_states:
-        gates = gates.masked_fill(begins[..., None], -math.inf)
     values = x.to(wide)
+    rows = [*(tensor.to(wide) for tensor in (C, B)), values * steps[..., None], gates]
+    states = None if initial_states is None else initial_states.transpose(-1, -2)
     try:
-        y, state = recurrence(
-            *(tensor.to(wide).transpose(1, 2) for tensor in (C, B)),
-            (values * steps[..., None]).transpose(1, 2),
-            decay=ScalarDecay(gates.transpose(1, 2)),
-            scale=1.0,
-            initial_state=None if initial_states is None else initial_states.transpose(-1, -2),
-            sequence_starts=cu_seqlens if return_varlen_states else None,
-            return_state=True,
-        )
+        if begins is None or return_varlen_states or seqlen == 0:
+            y, state = _scan(rows, states, cu_seqlens if return_varlen_states else None)
+        elif torch.compiler.is_compiling() or is_transformed():  # how many sequences there are is not known yet
+            rows[3] = gates.masked_fill(begins[..., None], -math.inf)
+            y, state = _scan(rows, states, None)
+        else:
+            y, state = _scan_packed(rows, states, begins)
     except InvalidArgument as error:
         name = _NAMES.get(error.argument, error.argument)
         raise InvalidArgument("ssd", name, error.expected, error.got) from None
-    y = y.transpose(1, 2)
     if D is not None:
         y = y + values * (D if D.dim() == 2 else D[:, None]).to(wide)
     if z is not None:
@@ -133,6 +132,30 @@ def ssd(
     states = [*([state[-1:] if return_varlen_states else state] if return_final_states else [])]
     states += [state] if return_varlen_states else []
     return (y, *states) if states else y
+
+
+def _scan(rows: list[Tensor], initial_states: Optional[Tensor], starts: Any) -> Any:
+    """The recurrence of rows [batch, seqlen, heads, ...] of C, B, Δx and gates, and its states."""
+    c, b, values, gates = (tensor.transpose(1, 2) for tensor in rows)
+    decay = ScalarDecay(gates)
+    more = {"initial_state": initial_states, "sequence_starts": starts, "return_state": True}
+    y, state = recurrence(c, b, values, decay=decay, scale=1.0, **more)
+    return y.transpose(1, 2), state
+
+
+def _scan_packed(rows: list[Tensor], initial_states: Optional[Tensor], begins: Tensor) -> Any:
+    """The same with sequences of their own: a gate of minus infinity would let a NaN of a state through, as 0 · NaN."""
+    batch, seqlen = begins.shape
+    begins = begins.clone()
+    begins[:, :1] = True
+    starts = torch.nn.functional.pad(begins.flatten().nonzero()[:, 0], (0, 1), value=batch * seqlen)
+    firsts = torch.searchsorted(starts, torch.arange(batch) * seqlen)  # of each entry, among all sequences
+    lasts = torch.searchsorted(starts, torch.arange(1, batch + 1) * seqlen) - 1
+    if initial_states is not None:
+        zeros = initial_states.new_zeros(len(starts) - 1, *initial_states.shape[1:])
+        initial_states = zeros.index_copy(0, firsts, initial_states)
+    y, state = _scan([tensor.flatten(0, 1)[None] for tensor in rows], initial_states, starts)
+    return y[0].unflatten(0, (batch, seqlen)), state[lasts]
 
 
 def _limits(x: Any) -> tuple[float, float]:

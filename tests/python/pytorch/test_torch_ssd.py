@@ -113,16 +113,42 @@ def test_ssd_of_packed_sequences_with_both_lists():
         fovea.torch.ssd(*inputs, cu_seqlens=[0, T], seq_idx=two, return_varlen_states=True)
 
 
-def test_how_far_a_nan_reaches_in_ssd():
-    """As docs/recurrence.md says: a gate of minus infinity stops no NaN, and sequences of their own do."""
-    x, *rest = mamba()
-    x = x.detach().clone()
-    x[0, 10] = math.nan
-    index, starts = torch.tensor([[0] * 7 + [1] * 6 + [2] * (T - 13)]), [0, 7, 13, T]
-    y = fovea.torch.ssd(x[:1], *(t[:1] if t.dim() > 1 else t for t in rest), dt_softplus=True, seq_idx=index)
-    assert y[0, 16:].isnan().all()
-    reached = packed_ssd(x, *rest, starts, index)[0].isnan().flatten(2).any(2)[0]
-    assert set(reached.nonzero()[:, 0].tolist()) <= set(range(7, 13)) and reached[10:13].all()
+def test_a_nan_stays_in_its_sequence():
+    """By either list, forward and backward: the first and the last sequence keep the bits that they have without it."""
+    inputs, index, starts = mamba(), torch.tensor([[0] * 7 + [1] * 6 + [2] * (T - 13), [4] * T]), [0, 7, 13, T]
+    inputs = [inputs[0], inputs[1].detach().abs().requires_grad_(), *inputs[2:]]
+
+    def run(x, states, **lists):
+        of_entries = [t[: x.shape[0]] for t in (inputs[1], *inputs[3:])]
+        y = fovea.torch.ssd(x, of_entries[0], inputs[2], *of_entries[1:], return_final_states=True, **lists, **states)
+        return [*y, *torch.autograd.grad(y[0][:, [*range(7), *range(13, T)]].square().sum(), (x, *of_entries))]
+
+    for lists in ({"seq_idx": index}, {"cu_seqlens": starts, "return_varlen_states": True, "seq_idx": index[:1]}):
+        x = inputs[0][: len(lists["seq_idx"])].detach().clone().requires_grad_()
+        states = {"initial_states": rand(B, HV, V, K, seed=8)} if len(x) == B else {}
+        want = run(x, states, **lists)
+        with torch.no_grad():
+            x[0, 10] = math.nan
+        got = run(x, states, **lists)
+        assert got[0][0, 7:13].isnan().any() and torch.equal(got[1][0], want[1][0])
+        for a, b in zip(got[:1] + got[-4:], want[:1] + want[-4:]):
+            assert torch.equal(a[0, :7], b[0, :7]) and torch.equal(a[0, 13:], b[0, 13:]) and torch.equal(a[1:], b[1:])
+
+
+def test_ssd_of_seq_idx_in_a_graph():
+    """There a new sequence is a gate of minus infinity, which stops no NaN (docs/recurrence.md)."""
+    inputs = mamba()
+    index = torch.tensor([[0] * 7 + [1] * 6 + [2] * (T - 13), [4] * T])
+
+    def call(x):
+        return fovea.torch.ssd(x, *inputs[1:], dt_softplus=True, seq_idx=index, return_final_states=True)
+
+    graph = torch.compile(call, backend="aot_eager", fullgraph=True)
+    for a, b in zip(graph(inputs[0]), call(inputs[0])):
+        torch.testing.assert_close(a, b, rtol=1e-11, atol=1e-11)
+    none = [t[:, :0] for t in (inputs[0], inputs[1])] + [inputs[2]] + [t[:, :0] for t in inputs[3:]]
+    y, states = fovea.torch.ssd(*none, seq_idx=index[:, :0], return_final_states=True)
+    assert y.shape == (B, 0, HV, V) and (states == 0).all()
 
 
 def test_ssd_of_packed_sequences_in_a_graph():
