@@ -23,6 +23,7 @@
 #include <cfloat>
 
 #include "kernels/recurrence/chunked.h"
+#include "kernels/recurrence/gates-inl.h"
 #include "kernels/recurrence/stored-inl.h"
 #include "kernels/simd/subnormals.h"
 #include "kernels/simd/transpose-inl.h"
@@ -177,6 +178,41 @@ HWY_INLINE void GatherRows(const StoredOperand<const std::byte>& from, const Tok
   }
 }
 
+template <class T>
+HWY_INLINE int64_t StateColumns(const RecurrenceProblem<T>& p) {
+  return p.value_dim + (p.sums_keys ? 1 : 0);
+}
+/// Whether products read copies of query and key rows that the kernel itself makes.
+template <class T>
+HWY_INLINE bool MapsRows(const RecurrenceProblem<T>& p) {
+  return p.features != RowFeatures::identity || p.sums_keys;
+}
+/// The features of rows of queries or keys, times a factor; zeros behind and below.
+template <class T>
+HWY_NOINLINE void GatherFeatures(const RecurrenceProblem<T>& p, const StoredOperand<const std::byte>& from,
+                                 int64_t h, const ChunkAt& at, T factor, T* to) {
+  const hn::ScalableTag<T> d;
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d)), dim = Padded<T>(p.key_dim);
+  const TokenSequence& sequence = p.sequences[at.n];
+  const bool maps = p.features == RowFeatures::elu_plus_one,
+             in_place = maps && dim == p.key_dim && RowsAreOf<T>(from.dtype);
+  for (int64_t i = 0; i < at.count; ++i) {
+    const int64_t token = sequence.row(at.begin + i);
+    T* row = to + i * dim;
+    const T* x = row;
+    if (in_place)
+      x = reinterpret_cast<const T*>(RecurrenceRow(from, sequence.entry, h, token));
+    else
+      ReadStored(from, sequence.entry, h, token, 0, p.key_dim, row);
+    if (!in_place) Fill(T{0}, dim - p.key_dim, row + p.key_dim);
+    for (int64_t j = 0; maps && j < dim; j += lanes)
+      hn::StoreU(EluAndOne(d, hn::LoadU(d, x + j)), d, row + j);
+    if (!in_place) Fill(T{0}, dim - p.key_dim, row + p.key_dim);
+  }
+  if (factor != T(1)) ScaleInto(factor, to, at.count * dim, to);
+  Fill(T{0}, (kChunk - at.count) * dim, to + at.count * dim);
+}
+
 /// Beta of token i of the chunk; 1 where there is none.
 template <class T>
 HWY_INLINE T BetaAt(const RecurrenceProblem<T>& p, const ChunkAt& at, int64_t i) {
@@ -194,6 +230,13 @@ HWY_NOINLINE void GatherChunk(const RecurrenceProblem<T>& p, const ChunkAt& at, 
   const auto gather = [&](const StoredOperand<const std::byte>& from, int64_t head, auto factor, T* to) {
     GatherRows(from, sequence, head, at, 0, p.key_dim, c.dim, factor, to);
   };
+  const T scale = static_cast<T>(p.scale);
+  if (MapsRows(p)) {
+    GatherFeatures(p, p.key, KeyHeadOf(p, at.h), at, T(1), c.k);
+    for (int64_t reader = 0; queries && reader < c.readers; ++reader)
+      GatherFeatures(p, p.query, QueryHeadOf(p, at.h, reader), at, scale, c.q + reader * kChunk * c.dim);
+    return;
+  }
   gather(p.key, KeyHeadOf(p, at.h), one, c.k);
   if (p.write == WriteKind::low_rank) {
     gather(p.a, at.h, one, c.e);
@@ -205,7 +248,6 @@ HWY_NOINLINE void GatherChunk(const RecurrenceProblem<T>& p, const ChunkAt& at, 
     else
       gather(p.key, KeyHeadOf(p, at.h), minus_beta, c.e);
   }
-  const T scale = static_cast<T>(p.scale);
   for (int64_t reader = 0; queries && reader < c.readers; ++reader) {
     gather(
         p.query, QueryHeadOf(p, at.h, reader), [&](int64_t) { return scale; }, c.q + reader * kChunk * c.dim);

@@ -14,6 +14,7 @@
 #endif
 
 #include "kernels/recurrence/forward_terms-inl.h"
+#include "kernels/recurrence/key_sums-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace fovea::kernels {
@@ -26,15 +27,17 @@ HWY_INLINE void LoadState(const RecurrenceProblem<T>& p, const T* states, int64_
   for (int64_t i = 0; i < p.key_dim; ++i) {
     T* row = tile + i * columns.stride;
     Fill(T{0}, columns.stride, row);
-    if (states) Copy(states + (unit * p.key_dim + i) * p.value_dim + columns.first, columns.count, row);
+    if (states)
+      Copy(states + (unit * p.key_dim + i) * StateColumns(p) + columns.first, columns.count + columns.sums,
+           row);
   }
 }
 template <class T>
 HWY_INLINE void StoreState(const RecurrenceProblem<T>& p, const T* tile, int64_t unit, const Columns& columns,
                            T* states) {
   for (int64_t i = 0; i < p.key_dim; ++i)
-    Copy(tile + i * columns.stride, columns.count,
-         states + (unit * p.key_dim + i) * p.value_dim + columns.first);
+    Copy(tile + i * columns.stride, columns.count + columns.sums,
+         states + (unit * p.key_dim + i) * StateColumns(p) + columns.first);
 }
 
 /// Solves (I - N) W = W for the rows of W in place, N strictly lower; or with the transpose of N, from the
@@ -151,19 +154,20 @@ HWY_INLINE void UpdateState(Terms& x, const T* written, const T* from, T* to, T*
     sum.more_count = 1;
   }
   x.Multiply(x.p.key_dim, sum);
-  Sum(x.p.key_dim, stride, sum, fetch);
+  Sum(x.p.key_dim, x.columns.width, sum, fetch);
 }
 
-/// The outputs of one query head.
+/// The outputs of one query head. Null `inverses` are 1: see KeySums.
 template <class Terms, class T>
 HWY_INLINE void ReadOutputs(const Terms& x, const RecurrenceResults<T>& results, int64_t reader,
-                            const T* written, const T* state, FetchedRows<T>& fetch) {
+                            const T* written, const T* state, const T* inverses, FetchedRows<T>& fetch) {
   const RecurrenceProblem<T>& p = x.p;
   const ChunkAt& at = x.at;
   const Columns& columns = x.columns;
   const TokenSequence& sequence = p.sequences[at.n];
   const int64_t head = at.h * x.c.readers + reader, stride = columns.stride;
-  const bool in_place = !sequence.rows && columns.count == stride && RowsAreOf<T>(results.output.dtype);
+  const bool in_place =
+      !sequence.rows && columns.count == columns.width && RowsAreOf<T>(results.output.dtype);
   T* outputs = x.f.outputs;
   if (in_place) {
     std::byte* first = RecurrenceRow(results.output, sequence.entry, head, sequence.row(at.begin));
@@ -173,17 +177,19 @@ HWY_INLINE void ReadOutputs(const Terms& x, const RecurrenceResults<T>& results,
   ChunkSum<T, typename Terms::Element> sum{.to = outputs,
                                            .to_stride = outputs_stride,
                                            .first = x.Query(reader, state),
-                                           .factors = x.rows.q_factors};
+                                           .factors = x.rows.q_factors,
+                                           .end_factors = inverses};
   sum.more[0] = x.KeyPairs(reader, written);
   if (x.c.b) sum.more[1] = x.BPairs(reader, written);
   sum.more_count = x.c.b ? 2 : 1;
   sum.triangular = true;
   x.Multiply(at.count, sum);
-  Sum(at.count, stride, sum, fetch);
+  Sum(at.count, columns.width, sum, fetch);
   for (int64_t i = 0; i < at.count; ++i) {
     T* row = outputs + i * outputs_stride;
     if (p.read != ReadKind::after_write) {
-      const T share = x.c.own[reader * kChunk + i] * (p.write == WriteKind::delta ? x.f.beta[i] : T(1));
+      T share = x.c.own[reader * kChunk + i] * (p.write == WriteKind::delta ? x.f.beta[i] : T(1));
+      if (inverses) share *= inverses[i];
       AddScaled(share, x.rows.values.data + i * x.rows.values.stride, columns.count, row);
     }
     if (in_place) continue;
@@ -215,6 +221,7 @@ struct ForwardMemory {
   ForwardBuffers<T> buffers;
   Terms terms;
   FetchedRows<T> fetch;
+  KeySums<T> sums;
   T* state;  // [key_dim][stride]
 
   ForwardMemory(const RecurrenceProblem<T>& p, const Columns& columns, Carve& carve)
@@ -222,6 +229,7 @@ struct ForwardMemory {
         buffers(TakeForwardBuffers(p, carve)),
         terms(p, columns, chunk, buffers, carve),
         fetch(p, carve),
+        sums(p, carve),
         state(carve.Take<T>(p.key_dim * Padded<T>(TilesOf(p).width))) {}
 };
 
@@ -234,6 +242,7 @@ HWY_NOINLINE void ForwardUnit(const RecurrenceProblem<T>& p, const RecurrenceRes
   ForwardMemory<T, Terms> m(p, columns, carve);
   const bool queries = results.output.data != nullptr;
   LoadState(p, p.initial_state, n * p.heads + h, columns, m.state);
+  m.sums.Load(p, n * p.heads + h);
   m.terms.Start(m.state);
   FillReachTables(p, m.chunk);
   const int64_t count = p.sequences[n].count;
@@ -256,13 +265,18 @@ HWY_NOINLINE void ForwardUnit(const RecurrenceProblem<T>& p, const RecurrenceRes
       StreamCopy(written, values_size, saved + state_size);
     }
     if (saved) saved += SavedSize(p);
-    for (int64_t reader = 0; queries && reader < m.chunk.readers; ++reader)
-      ReadOutputs(m.terms, results, reader, written, m.state, m.fetch);
+    for (int64_t reader = 0; queries && reader < m.chunk.readers; ++reader) {
+      const T* inverses = p.sums_keys ? m.sums.Divide(m.terms, tile, reader, results.denominator) : nullptr;
+      ReadOutputs(m.terms, results, reader, written, m.state, inverses, m.fetch);
+    }
     T* saved_next = begin + kChunk < count ? saved : nullptr;
     UpdateState(m.terms, written, m.state, m.state, saved_next, m.fetch);
+    if (p.sums_keys) m.sums.Update(m.terms);
+    if (p.sums_keys && saved_next) m.sums.Save(columns, p.key_dim, saved_next);
     m.fetch.Rest();
   }
   if (saved) hwy::FlushStream();
+  if (columns.sums > 0) m.sums.PutInto(columns, p.key_dim, m.state);
   if (results.final_state) StoreState(p, m.state, n * p.heads + h, columns, results.final_state);
 }
 

@@ -6,47 +6,54 @@
 #define HWY_TARGET_INCLUDE "kernels/recurrence/features.cpp"
 #include "hwy/foreach_target.h"
 #include "hwy/highway.h"
+#include "kernels/recurrence/gates-inl.h"
 #include "kernels/simd/best.h"
-#include "kernels/simd/math-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace fovea::kernels {
 namespace HWY_NAMESPACE {
 
-/// x = f(from, x), whole vectors first, and the rest as one vector in a buffer.
+/// to = f(a, b), whole vectors first, and the rest as one vector in a buffer. `to` may be a or b.
 template <class T, class F>
-HWY_INLINE void MapElements(const T* from, int64_t count, T* x, F f) {
+HWY_INLINE void MapPairs(const T* a, const T* b, int64_t count, T* to, F f) {
   const hn::ScalableTag<T> d;
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
   int64_t i = 0;
   for (; i + lanes <= count; i += lanes)
-    hn::StoreU(f(d, hn::LoadU(d, from + i), hn::LoadU(d, x + i)), d, x + i);
+    hn::StoreU(f(d, hn::LoadU(d, a + i), hn::LoadU(d, b + i)), d, to + i);
   if (i == count) return;
-  alignas(64) T rest_from[hn::MaxLanes(d)] = {}, rest[hn::MaxLanes(d)] = {};
+  alignas(64) T rest_a[hn::MaxLanes(d)] = {}, rest[hn::MaxLanes(d)] = {};
   for (int64_t j = i; j < count; ++j) {
-    rest_from[j - i] = from[j];
-    rest[j - i] = x[j];
+    rest_a[j - i] = a[j];
+    rest[j - i] = b[j];
   }
-  hn::Store(f(d, hn::Load(d, rest_from), hn::Load(d, rest)), d, rest);
-  for (int64_t j = i; j < count; ++j) x[j] = rest[j - i];
+  hn::Store(f(d, hn::Load(d, rest_a), hn::Load(d, rest)), d, rest);
+  for (int64_t j = i; j < count; ++j) to[j] = rest[j - i];
 }
-
-/// e^x below 0, 1 from 0 on.
-template <class D, class V>
-HWY_INLINE V Slope(D d, V x) {
-  return Exp(d, hn::IfThenZeroElse(hn::Gt(x, hn::Zero(d)), x));
+/// to = f(from, from).
+template <class T, class F>
+HWY_INLINE void MapElements(const T* from, int64_t count, T* to, F f) {
+  MapPairs(from, from, count, to, f);
 }
 
 template <class T>
 void EluPlusOne(const T* x, int64_t count, T* to) {
-  MapElements(x, count, to, [](auto d, auto element, auto) {
-    return hn::Add(Slope(d, element), hn::IfThenZeroElse(hn::Lt(element, hn::Zero(d)), element));
-  });
+  MapElements(x, count, to, [](auto d, auto element, auto) { return EluAndOne(d, element); });
 }
 template <class T>
-void TimesEluSlope(const T* x, int64_t count, T* derivative) {
-  MapElements(x, count, derivative,
-              [](auto d, auto element, auto factor) { return hn::Mul(factor, Slope(d, element)); });
+void TimesEluSlope(const T* x, const T* derivative, int64_t count, T* to) {
+  MapPairs(x, derivative, count, to,
+           [](auto d, auto element, auto factor) { return hn::Mul(factor, EluSlope(d, element)); });
+}
+template <class T>
+T DivideBackward(const T* derivative, const T* quotient, T divisor, int64_t count, T* to) {
+  const hn::ScalableTag<T> tag;
+  auto sum = hn::Zero(tag);
+  MapPairs(derivative, quotient, count, to, [&](auto d, auto x, auto y) HWY_ATTR {
+    sum = hn::MulAdd(x, y, sum);
+    return hn::Div(x, hn::Set(d, divisor));
+  });
+  return hn::GetLane(hn::SumOfLanes(tag, sum));
 }
 
 template <class T>
@@ -118,11 +125,17 @@ void DivideF32(const float* from, float divisor, int64_t count, float* to) {
 void DivideF64(const double* from, double divisor, int64_t count, double* to) {
   Divide(from, divisor, count, to);
 }
-void TimesEluSlopeF32(const float* x, int64_t count, float* d) {
-  TimesEluSlope(x, count, d);
+void TimesEluSlopeF32(const float* x, const float* d, int64_t count, float* to) {
+  TimesEluSlope(x, d, count, to);
 }
-void TimesEluSlopeF64(const double* x, int64_t count, double* d) {
-  TimesEluSlope(x, count, d);
+void TimesEluSlopeF64(const double* x, const double* d, int64_t count, double* to) {
+  TimesEluSlope(x, d, count, to);
+}
+float DivideBackwardF32(const float* d, const float* quotient, float divisor, int64_t count, float* to) {
+  return DivideBackward(d, quotient, divisor, count, to);
+}
+double DivideBackwardF64(const double* d, const double* quotient, double divisor, int64_t count, double* to) {
+  return DivideBackward(d, quotient, divisor, count, to);
 }
 
 }  // namespace HWY_NAMESPACE
@@ -144,11 +157,18 @@ void divide(const float* from, float divisor, std::int64_t count, float* to) {
 void divide(const double* from, double divisor, std::int64_t count, double* to) {
   FOVEA_BEST(DivideF64)(from, divisor, count, to);
 }
-void times_elu_slope(const float* x, std::int64_t count, float* d) {
-  FOVEA_BEST(TimesEluSlopeF32)(x, count, d);
+void times_elu_slope(const float* x, const float* d, std::int64_t count, float* to) {
+  FOVEA_BEST(TimesEluSlopeF32)(x, d, count, to);
 }
-void times_elu_slope(const double* x, std::int64_t count, double* d) {
-  FOVEA_BEST(TimesEluSlopeF64)(x, count, d);
+void times_elu_slope(const double* x, const double* d, std::int64_t count, double* to) {
+  FOVEA_BEST(TimesEluSlopeF64)(x, d, count, to);
+}
+float divide_backward(const float* d, const float* quotient, float divisor, std::int64_t count, float* to) {
+  return FOVEA_BEST(DivideBackwardF32)(d, quotient, divisor, count, to);
+}
+double divide_backward(const double* d, const double* quotient, double divisor, std::int64_t count,
+                       double* to) {
+  return FOVEA_BEST(DivideBackwardF64)(d, quotient, divisor, count, to);
 }
 
 void multiply_rows(const float* a, const float* b, std::int64_t rows, std::int64_t inner,

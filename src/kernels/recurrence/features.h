@@ -9,13 +9,18 @@ namespace fovea::kernels {
 /// to ← elu(x) + 1: e^x below 0, x + 1 from 0 on. NaN stays NaN. `to` may be x.
 void elu_plus_one(const float* x, std::int64_t count, float* to);
 void elu_plus_one(const double* x, std::int64_t count, double* to);
-/// d ← d times the derivative of elu at x: e^x below 0, 1 from 0 on.
-void times_elu_slope(const float* x, std::int64_t count, float* d);
-void times_elu_slope(const double* x, std::int64_t count, double* d);
+/// to ← d times the derivative of elu at x: e^x below 0, 1 from 0 on. `to` may be x or d.
+void times_elu_slope(const float* x, const float* d, std::int64_t count, float* to);
+void times_elu_slope(const double* x, const double* d, std::int64_t count, double* to);
 
 /// to ← from / divisor. `to` may be `from`.
 void divide(const float* from, float divisor, std::int64_t count, float* to);
 void divide(const double* from, double divisor, std::int64_t count, double* to);
+
+/// to ← d / divisor. Returns ⟨d, quotient⟩. `to` may be d.
+float divide_backward(const float* d, const float* quotient, float divisor, std::int64_t count, float* to);
+double divide_backward(const double* d, const double* quotient, double divisor, std::int64_t count,
+                       double* to);
 
 /// c = a·b with a [rows, inner], b [inner, columns] and c [rows, columns], all contiguous. `columns` is a
 /// multiple of 16.

@@ -22,19 +22,23 @@ struct ValueTiles {
 };
 template <class T>
 HWY_INLINE ValueTiles TilesOf(const RecurrenceProblem<T>& p) {
-  const int64_t count = HWY_MAX((p.value_dim + recurrence_tile / 2 - 1) / recurrence_tile, 1);
-  return {count, (p.value_dim + count - 1) / count};
+  const int64_t columns = StateColumns(p),
+                count = HWY_MAX((columns + recurrence_tile / 2 - 1) / recurrence_tile, 1);
+  return {count, (columns + count - 1) / count};
 }
 
-/// Columns [first, first + count) of the values of a head; rows in scratch buffers have `stride` elements.
+/// Columns [first, first + count) of the values of a head; rows in scratch buffers have `stride` elements, of
+/// which products make `width`. The last tile may have the column of the sums of keys behind, `sums` of 1.
 struct Columns {
-  int64_t first, count, stride;
+  int64_t first, count, stride, width, sums;
 };
 template <class T>
 HWY_INLINE Columns ColumnsOf(const RecurrenceProblem<T>& p, int64_t tile) {
   const ValueTiles tiles = TilesOf(p);
-  const int64_t first = tile * tiles.width, count = HWY_MIN(tiles.width, p.value_dim - first);
-  return {first, count, Padded<T>(tiles.width)};
+  const int64_t first = tile * tiles.width, stride = Padded<T>(tiles.width);
+  const int64_t count = HWY_MIN(tiles.width, p.value_dim - first);
+  return {first, count, stride, p.sums_keys ? Padded<T>(count) : stride,
+          p.sums_keys && tile + 1 == tiles.count ? 1 : 0};
 }
 
 /// The buffers of forward beside those of a chunk. Factors are [16]; rows of values are [16][stride].
@@ -92,19 +96,32 @@ HWY_INLINE RowsAt<T> KeyRowsOf(const RecurrenceProblem<T>& p, const StoredOperan
                                int64_t h, const ChunkAt& at, const Chunk<T>& c, T* buffer) {
   return RowsOf(p, from, h, at, 0, p.key_dim, c.dim, LieFarApart(from, p.key_dim), buffer);
 }
+/// The features of keys, or the rows of keys themselves.
+template <class T>
+HWY_INLINE RowsAt<T> FeaturedKeys(const RecurrenceProblem<T>& p, const ChunkAt& at, const Chunk<T>& c) {
+  if (!MapsRows(p)) return KeyRowsOf(p, p.key, KeyHeadOf(p, at.h), at, c, c.k);
+  GatherFeatures(p, p.key, KeyHeadOf(p, at.h), at, T(1), c.k);
+  return {c.k, c.dim};
+}
 /// The rows of a query head by which outputs read the state.
 template <class T>
 HWY_INLINE RowsAt<T> QueryRowsOf(const RecurrenceProblem<T>& p, const ChunkAt& at, int64_t reader,
                                  const Chunk<T>& c) {
   if (p.decay == DecayKind::key) return {c.q_start + reader * kChunk * c.dim, c.dim};
+  if (MapsRows(p)) return {c.q + reader * kChunk * c.dim, c.dim};  // made once, before: GatherQueries
   return KeyRowsOf(p, p.query, QueryHeadOf(p, at.h, reader), at, c, c.q + reader * kChunk * c.dim);
+}
+template <class T>
+HWY_INLINE void GatherQueries(const RecurrenceProblem<T>& p, const ChunkAt& at, const Chunk<T>& c) {
+  for (int64_t r = 0; MapsRows(p) && r < c.readers; ++r)
+    GatherFeatures(p, p.query, QueryHeadOf(p, at.h, r), at, T(1), c.q + r * kChunk * c.dim);
 }
 /// The values, which vectors read, so that all columns must be there. A delta write reads them once.
 template <class T>
 HWY_INLINE RowsAt<T> ValueRowsOf(const RecurrenceProblem<T>& p, const ChunkAt& at, const Columns& columns,
                                  T* buffer) {
   const bool copies =
-      columns.count != columns.stride || (p.write != WriteKind::delta && LieFarApart(p.value, columns.count));
+      columns.count != columns.width || (p.write != WriteKind::delta && LieFarApart(p.value, columns.count));
   return RowsOf(p, p.value, at.h, at, columns.first, columns.count, columns.stride, copies, buffer);
 }
 
@@ -135,7 +152,7 @@ HWY_NOINLINE void ForwardFactors(const RecurrenceProblem<T>& p, const ChunkAt& a
 /// The rows of keys, and those of what erases and of b where the write has them.
 template <class T, class Rows>
 HWY_INLINE void ReadKeyRows(const RecurrenceProblem<T>& p, const ChunkAt& at, const Chunk<T>& c, Rows& rows) {
-  rows.k = KeyRowsOf(p, p.key, KeyHeadOf(p, at.h), at, c, c.k);
+  rows.k = FeaturedKeys(p, at, c);
   if (c.b) {
     rows.e = KeyRowsOf(p, p.a, at.h, at, c, c.e);
     rows.b = KeyRowsOf(p, p.b, at.h, at, c, c.b);
@@ -152,6 +169,7 @@ HWY_INLINE ForwardRows<T> SharedDecayRows(const RecurrenceProblem<T>& p, const C
   ForwardFactors(p, at, queries, c, f);
   ForwardRows<T> rows{};
   ReadKeyRows(p, at, c, rows);
+  if (queries) GatherQueries(p, at, c);
   rows.e_factors = f.e_factors;
   rows.q_factors = f.q_factors;
   const auto pairs = [&](const RowsAt<T>& writers, T* by_q, T* by_e) {
@@ -172,7 +190,8 @@ HWY_INLINE ForwardRows<T> SharedDecayRows(const RecurrenceProblem<T>& p, const C
 template <class T>
 HWY_INLINE ForwardRows<T> ChannelDecayRows(const RecurrenceProblem<T>& p, const ChunkAt& at, bool queries,
                                            const Chunk<T>& c, const ForwardBuffers<T>& f) {
-  const bool reads = queries && p.read != ReadKind::after_write, in_place = p.key_dim == c.dim;
+  const bool reads = queries && p.read != ReadKind::after_write,
+             in_place = p.key_dim == c.dim && !MapsRows(p);
   StartedRows<T> started = GatheredRows(p, queries, c);
   const auto query_rows = [&](int64_t r) {
     return in_place ? KeyRowsOf(p, p.query, QueryHeadOf(p, at.h, r), at, c, c.q + r * kChunk * c.dim)

@@ -19,6 +19,16 @@ HWY_INLINE V Sigmoid(D d, V x) {
   const V one = hn::Set(d, T(1)), bound = hn::Set(d, sizeof(T) == 8 ? T(700) : T(87));
   return hn::Div(one, hn::Add(one, Exp(d, AtMost(bound, hn::Neg(x)))));
 }
+/// The derivative of elu: e^x below 0, 1 from 0 on.
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE V EluSlope(D d, V x) {
+  return Exp(d, AtMost(hn::Zero(d), x));
+}
+/// elu(x) + 1. NaN stays NaN.
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE V EluAndOne(D d, V x) {
+  return hn::Add(EluSlope(d, x), AtLeast(hn::Zero(d), x));
+}
 /// The derivative of x·σ(x), from x and σ(x).
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V SiluSlope(D d, V x, V sigmoid) {

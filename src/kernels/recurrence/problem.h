@@ -1,5 +1,7 @@
 // What a kernel of a recurrence receives: pointers and sizes that the plan has checked. The mathematics is in
-// fovea/recurrence/spec.h. Features and normalisers are the plan's: no kernel knows them.
+// fovea/recurrence/spec.h. Features and normalisers are the plan's, which gives kernels copies of operands.
+// Only forward by chunks may be asked to make features and sums of keys itself: see
+// RecurrenceCandidate::maps.
 #pragma once
 
 #include <algorithm>
@@ -18,6 +20,9 @@ struct TokenSequence {
   std::int64_t row(std::int64_t token) const { return rows ? rows[token] : begin + token; }
 };
 
+/// What rows of queries and keys become where a kernel reads them.
+enum class RowFeatures : std::uint8_t { identity, elu_plus_one };
+
 /// Operands are [batch, heads, len, dim]; `data` is null for those that the rule does not have.
 template <class T>
 struct RecurrenceProblem {
@@ -26,6 +31,10 @@ struct RecurrenceProblem {
   ReadKind read = ReadKind::after_write;
   std::int64_t query_heads = 0, key_heads = 0, heads = 0, key_dim = 0, value_dim = 0;
   double scale = 1.0;
+  RowFeatures features = RowFeatures::identity;
+  bool sums_keys =
+      false;  ///< states have one column more, of sums of keys, and divide outputs by what is read there
+  double epsilon = 0;  ///< sums_keys: added to what is read
   const TokenSequence* sequences = nullptr;
   std::int64_t sequence_count = 0;
   std::int64_t len = 0;      ///< of the operands
@@ -44,7 +53,8 @@ struct RecurrenceProblem {
   Operand<const T*> beta = {};         ///< delta: heads, rows of 1; null: 1
   Operand<const T*> self_weight = {};  ///< heads, rows of 1
   const T* bonus = nullptr;            ///< before_decay: [heads, key_dim]
-  const T* initial_state = nullptr;    ///< [sequences, heads, key_dim, value_dim]; null: zeros
+  const T* initial_state =
+      nullptr;  ///< [sequences, heads, key_dim, value_dim], and a column more if sums_keys; null: zeros
 
   std::int64_t output_heads() const { return std::max(query_heads, heads); }
   std::int64_t key_head(std::int64_t head) const { return head / (heads / key_heads); }
@@ -60,6 +70,7 @@ struct RecurrenceProblem {
 template <class T>
 struct RecurrenceResults {
   StoredOperand<std::byte> output;  ///< [batch, output_heads, len, value_dim]; data null: not wanted
+  Operand<T*> denominator = {};     ///< sums_keys: output_heads, rows of 1; data null: not wanted
   T* final_state = nullptr;         ///< as initial_state, which may be the same memory; null: not wanted
   T* saved = nullptr;               ///< what backward reads instead of computing it again; null: not wanted
 };

@@ -1,5 +1,8 @@
 // recur_backward: checks, prepares and runs a call, and takes its gradients back to the caller's operands.
+#include <algorithm>
+
 #include "fovea/core/profile.h"
+#include "kernels/recurrence/features.h"
 #include "plan/recurrence/prepare.h"
 #include "plan/recurrence/saved.h"
 #include "plan/small_calls.h"
@@ -56,16 +59,20 @@ void copy_d_output(const RecurrencePlan::Impl& plan, const RecurrenceLoss& loss,
                    T* row = to.row(b, h, r);
                    const T denominator = *denominators.row(b, h, r);
                    T sum = 0;
-                   with_type(plan.dtype, [&](auto element) {
-                     using S = decltype(element);
-                     const S* output = row_pointer<S>(loss.output, b, h, r);
-                     const S* d_output = row_pointer<S>(loss.d_output, b, h, r);
-                     for (std::int64_t d = 0; d < dim; ++d) {
-                       const T derivative = static_cast<T>(static_cast<Wide<S>>(d_output[d]));
-                       sum += derivative * static_cast<T>(static_cast<Wide<S>>(output[d]));
-                       row[d] = derivative / denominator;
+                   if (plan.dtype == dtype_of<T>) {
+                     sum = kernels::divide_backward(row_pointer<T>(loss.d_output, b, h, r),
+                                                    row_pointer<T>(loss.output, b, h, r), denominator, dim,
+                                                    row);
+                   } else {
+                     constexpr std::int64_t most = 64;
+                     read_row(loss.d_output, b, h, r, row);
+                     for (std::int64_t d = 0; d < dim; d += most) {
+                       T piece[most];
+                       const std::int64_t count = std::min(most, dim - d);
+                       read_row(loss.output.slice(3, d, count), b, h, r, piece);
+                       sum += kernels::divide_backward(row + d, piece, denominator, count, row + d);
                      }
-                   });
+                   }
                    row[dim] = -sum / denominator;
                  });
 }

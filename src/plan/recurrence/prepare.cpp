@@ -67,9 +67,12 @@ kernels::RecurrenceProblem<T> prepare_recurrence(const RecurrencePlan::Impl& pla
                                                  const RecurrenceInputs& inputs, const RecurrenceSizes& sizes,
                                                  const TokenRows& rows,
                                                  std::span<const TokenSequence> sequences, Carver& carver,
-                                                 Executor* executor) {
+                                                 Executor* executor, Mapping mapping) {
   using Change = typename OperandCopies<T>::Change;
   const RecurrenceShape& s = plan.shape;
+  const bool copies = mapping == Mapping::by_copies, maps = copies && plan.maps_features(),
+             ones = copies && plan.sums_keys();
+  const std::int64_t columns = copies ? plan.columns() : s.value_dim;
   kernels::RecurrenceProblem<T> p{.write = plan.write(),
                                   .decay = plan.decay(),
                                   .read = plan.read(),
@@ -77,25 +80,30 @@ kernels::RecurrenceProblem<T> prepare_recurrence(const RecurrencePlan::Impl& pla
                                   .key_heads = s.num_key_heads,
                                   .heads = s.num_heads,
                                   .key_dim = s.key_dim,
-                                  .value_dim = plan.columns(),
+                                  .value_dim = columns,
                                   .scale = plan.scale,
                                   .sequences = sequences.data(),
                                   .sequence_count = sizes.sequences,
                                   .len = sizes.len,
                                   .rows = sizes.entries * sizes.len,
                                   .longest = std::min(sizes.len, s.len)};
+  if (!copies && plan.maps_features()) p.features = kernels::RowFeatures::elu_plus_one;
+  if (!copies && plan.sums_keys()) {
+    p.sums_keys = true;
+    p.epsilon = plan.epsilon();
+  }
   OperandCopies<T> all;
-  const auto operand = [&](const ConstTensorView& view, std::int64_t heads, std::int64_t dim, bool copies,
+  const auto operand = [&](const ConstTensorView& view, std::int64_t heads, std::int64_t dim, bool changes,
                            Change change) -> StoredOperand<const std::byte> {
-    if (!copies) return stored_operand(view);
+    if (!changes) return stored_operand(view);
     const Operand<T*> copy = take_operand<T>(sizes, rows, heads, dim, carver);
     if (!executor || !view) return {};
     all.add(view, copy, change);
     return read_only(stored_operand(copy));
   };
-  p.query = operand(inputs.query, s.num_query_heads, s.key_dim, plan.maps_features(), Change::features);
-  p.key = operand(inputs.key, s.num_key_heads, s.key_dim, plan.maps_features(), Change::features);
-  p.value = operand(inputs.value, s.num_heads, plan.columns(), plan.sums_keys(), Change::ones);
+  p.query = operand(inputs.query, s.num_query_heads, s.key_dim, maps, Change::features);
+  p.key = operand(inputs.key, s.num_key_heads, s.key_dim, maps, Change::features);
+  p.value = operand(inputs.value, s.num_heads, columns, ones, Change::ones);
   p.erase = stored_operand(inputs.erase);
   p.a = stored_operand(inputs.a);
   p.b = stored_operand(inputs.b);
@@ -115,12 +123,14 @@ void features_backward(const RecurrencePlan::Impl& plan, const ConstTensorView& 
   const std::int64_t dim = plan.shape.key_dim;
   for_token_rows({sequences, x.size(1), dim}, executor, [&](std::int64_t b, std::int64_t h, std::int64_t r) {
     T* row = d_features.row(b, h, r);
+    if (x.dtype() == dtype_of<T> && d_x.dtype() == dtype_of<T>)
+      return kernels::times_elu_slope(row_pointer<T>(x, b, h, r), row, dim, row_pointer<T>(d_x, b, h, r));
     constexpr std::int64_t most = 64;
     for (std::int64_t d = 0; d < dim; d += most) {
       T piece[most];
       const std::int64_t count = std::min(most, dim - d);
       read_row(x.slice(3, d, count), b, h, r, piece);
-      kernels::times_elu_slope(piece, count, row + d);
+      kernels::times_elu_slope(piece, row + d, count, row + d);
     }
     write_row(static_cast<const T*>(row), d_x, b, h, r);
   });
@@ -130,12 +140,12 @@ template kernels::RecurrenceProblem<float> prepare_recurrence(const RecurrencePl
                                                               const RecurrenceInputs&, const RecurrenceSizes&,
                                                               const TokenRows&,
                                                               std::span<const TokenSequence>, Carver&,
-                                                              Executor*);
+                                                              Executor*, Mapping);
 template kernels::RecurrenceProblem<double> prepare_recurrence(const RecurrencePlan::Impl&,
                                                                const RecurrenceInputs&,
                                                                const RecurrenceSizes&, const TokenRows&,
                                                                std::span<const TokenSequence>, Carver&,
-                                                               Executor*);
+                                                               Executor*, Mapping);
 template void features_backward(const RecurrencePlan::Impl&, const ConstTensorView&, const Operand<float*>&,
                                 const TensorView&, std::span<const TokenSequence>, Executor&);
 template void features_backward(const RecurrencePlan::Impl&, const ConstTensorView&, const Operand<double*>&,
