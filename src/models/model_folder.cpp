@@ -181,11 +181,11 @@ auto load_packed(const ModelFolder& folder, Read&& read, Make&& make, autograd::
   for (nn::Parameter& parameter : model->parameters().all()) {
     const files::StoredTensor& tensor = *stored.at(parameter.name);
     const auto copy_rows = [&](std::int64_t first, std::int64_t count, float* to) {
-      tensor.copy_to(to, first * tensor.shape[1], count * tensor.shape[1]);
+      tensor.read_to(to, first * tensor.shape[1], count * tensor.shape[1]);
     };
     read_packed({.tensor = &tensor,
                  .shape = tensor.shape,
-                 .copy = [&](float* to) { tensor.copy_to(to, 0, tensor.shape.count()); },
+                 .copy = [&](float* to) { tensor.read_to(to, 0, tensor.shape.count()); },
                  .copy_rows = copy_rows},
                 type, parameter);
   }
