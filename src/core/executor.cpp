@@ -18,6 +18,7 @@
 #include <pthread.h>
 #endif
 
+#include "core/awake_threads.h"
 #include "core/cpu.h"
 #include "core/thread_places.h"
 #include "fovea/core/cancellation.h"
@@ -149,6 +150,11 @@ class Team {
     for (int worker = 1; worker < threads; ++worker) workers_.emplace_back([this, worker] { work(worker); });
   }
   std::size_t started() const { return workers_.size(); }
+  // Not while a loop runs: another caller would have to wait for its turn.
+  bool waits_awake(int threads) const {
+    return awake_.load(std::memory_order_relaxed) == threads - 1 &&
+           inside_.load(std::memory_order_relaxed) == 0;
+  }
 
   void run(int threads, std::int64_t count, const ParallelBody& body) {
     const std::unique_lock one_caller = turn();
@@ -222,14 +228,17 @@ class Team {
   void work(int worker) {
     std::uint64_t seen = 0;
     MovingRule rule;
+    if (spins_) awake_.fetch_add(1, std::memory_order_relaxed);
     const auto called = [&] {
       return stopping_.load(std::memory_order_relaxed) || generation_.load(std::memory_order_acquire) != seen;
     };
     for (;;) {
       if (!spins_ || !holds_soon(called)) {
         places_->leave(worker);
+        if (spins_) awake_.fetch_sub(1, std::memory_order_relaxed);
         std::unique_lock lock(mutex_);
         wake_.wait(lock, called);
+        if (spins_) awake_.fetch_add(1, std::memory_order_relaxed);
       }
       if (stopping_.load(std::memory_order_relaxed)) return;
       seen = generation_.load(std::memory_order_acquire);
@@ -311,6 +320,7 @@ class Team {
   std::atomic<std::uint64_t> generation_{0};
   static constexpr std::uint32_t open = 1u << 31;
   std::atomic<std::uint32_t> inside_{0};  // workers in the loop, and `open` while others may enter
+  std::atomic<int> awake_{0};             // workers that do not sleep, of those that spin
   std::atomic<bool> caller_sleeps_{false};
   std::atomic<bool> stopping_{false};
   bool spins_ = false;  // with more threads than cores, a spinning thread would keep another from working
@@ -337,6 +347,10 @@ class ThreadPool final : public Executor {
       Team::abandon(team);
   }
   int thread_count() const noexcept override { return threads_; }
+  bool is_awake() const noexcept {
+    const Team* now = team_.load(std::memory_order_acquire);
+    return threads_ > 1 && now->of_this_process() && now->waits_awake(threads_);
+  }
 
   void parallel_for(std::int64_t count, ParallelBody body) override {
     if (count <= 0) return;
@@ -364,6 +378,13 @@ class ThreadPool final : public Executor {
 std::atomic<Executor*> installed{nullptr}, own_pool{nullptr};
 
 }  // namespace
+
+bool default_threads_are_awake() noexcept {
+  const Executor* executor = installed.load(std::memory_order_acquire);
+  if (!executor) executor = own_pool.load(std::memory_order_acquire);
+  const auto* pool = dynamic_cast<const ThreadPool*>(executor);
+  return pool && pool->is_awake();
+}
 
 Executor& serial_executor() noexcept {
   return serial;

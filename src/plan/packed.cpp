@@ -116,7 +116,8 @@ Sharing::Sharing(const AttentionPlan::Impl& plan, const PackedBatch& batch, int 
     : large_{0, 0, 0}, small_{0, 0, 0}, threads_(threads) {
   double all = 0;
   for (std::int64_t n = 0; n < batch.count(); ++n) all += cost(batch[n]);
-  if (order == Order::any) {
+  // One entry alone is shared out by its heads: a call that is not worth that comes with one thread.
+  if (order == Order::any && batch.count() > 1) {
     // At the end of the small entries a thread idles for at most the time of one of them. The limit is an
     // eighth of a thread's share. Below some tens of microseconds a parallel loop costs more than it gains.
     const AttentionShape& s = plan.shape;

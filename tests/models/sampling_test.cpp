@@ -247,6 +247,26 @@ TEST(Sampling, RefusesWrongArguments) {
   for (const double u : {-0.1, 1.0, nan}) EXPECT_THROW(sample(p, {}, u), InvalidArgument);
 }
 
+// 16 numbers are compared side by side, and the rest one by one.
+TEST(Sampling, GreedyTakesTheFirstOfTheLargestWhereverItStands) {
+  constexpr std::size_t count = 53;
+  const SampleOptions greedy{.temperature = 0.0};
+  for (std::size_t at = 0; at < count; ++at) {
+    std::vector<float> numbers(count, -3.0f);
+    numbers[at] = numbers[count - 1] = -1.0f;
+    EXPECT_EQ(sample(numbers, greedy, 0.5), static_cast<std::int32_t>(at));
+    for (const float bad : {std::nanf(""), -never}) {
+      numbers[at] = bad;
+      try {
+        sample(numbers, greedy, 0.5);
+        ADD_FAILURE() << bad << " at " << at;
+      } catch (const InvalidArgument& error) {
+        EXPECT_NE(std::string(error.what()).find(" at " + std::to_string(at)), std::string::npos);
+      }
+    }
+  }
+}
+
 LanguageModel tiny() {
   return LanguageModel({.vocabulary = 13, .dim = 8, .feed_forward = 12, .heads = 2, .layers = 2}, 5);
 }

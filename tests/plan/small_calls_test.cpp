@@ -1,10 +1,18 @@
 // Which threads run a call: small ones stay on the calling thread unless their caller gives an executor.
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <thread>
 #include <utility>
 
+#include "core/awake_threads.h"
+#include "core/cpu.h"
 #include "fovea/core/cancellation.h"
 #include "fovea/core/executor.h"
+#include "fovea/core/profile.h"
 #include "fovea/plan/plan.h"
 #include "fovea/plan/recurrence.h"
 
@@ -107,6 +115,54 @@ TEST(SmallCalls, RunOnTheExecutorThatIsGiven) {
   EXPECT_GT(loops_of_attend(counting, 128, &stoppable), 0);
   stoppable.run_small_calls_alone(1.0);
   EXPECT_GT(loops_of_attend(counting, 32, &stoppable), 0);
+}
+
+// Waits inside a loop until both threads of the pool have begun, so that both are awake behind it.
+void wake(Executor& pool) {
+  std::atomic<int> begun{0};
+  pool.parallel_for(2, [&](std::int64_t, int) {
+    ++begun;
+    while (begun < 2) std::this_thread::yield();
+  });
+}
+
+// Whether the pool ran a loop of its own: its caller waits for the other thread at the end.
+bool is_shared(const std::function<void()>& call) {
+  Profile profile(0);
+  call();
+  profile.stop();
+  for (const ProfileTotal& total : profile.totals()) {
+    if (total.label->part == ProfilePart::waiting && total.count > 0) return true;
+  }
+  return false;
+}
+
+// Whether the default pool shares out a call of 2^16 multiply-adds, asleep and at some time awake.
+TEST(SmallCalls, AreSharedByThreadsThatAreAwake) {
+  if (usable_cores() < 2) GTEST_SKIP() << "threads that share a core do not wait awake";
+  const std::unique_ptr<Executor> pool = make_thread_pool(2);
+  const Default now(*pool);
+  const Tensor x = Tensor::normal({1, 2, 32, 16}, 1);
+  Tensor asleep(DType::f32, x.shape()), awake(DType::f32, x.shape());
+  const AttentionPlan plan = make_plan(
+      {}, {.num_query_heads = 2, .num_kv_heads = 2, .query_len = 32, .key_len = 32, .head_dim = 16});
+  while (default_threads_are_awake()) std::this_thread::yield();
+  EXPECT_FALSE(is_shared([&] { attend(plan, x, x, x, asleep); }));
+  bool shared = false;
+  // Other programs may keep a thread from its core for a while.
+  for (int n = 0; n < 10000 && !shared; ++n) {
+    wake(*pool);
+    shared = is_shared([&] { attend(plan, x, x, x, awake); });
+  }
+  EXPECT_TRUE(shared);
+  EXPECT_EQ(std::memcmp(asleep.raw(), awake.raw(), static_cast<std::size_t>(x.count()) * sizeof(float)), 0);
+  // Next to nothing to compute is never shared.
+  const Tensor one = Tensor::normal({1, 2, 1, 16}, 1);
+  Tensor result(DType::f32, one.shape());
+  const AttentionPlan tiny =
+      make_plan({}, {.num_query_heads = 2, .num_kv_heads = 2, .query_len = 1, .key_len = 1, .head_dim = 16});
+  wake(*pool);
+  EXPECT_FALSE(is_shared([&] { attend(tiny, one, one, one, result); }));
 }
 
 }  // namespace
