@@ -183,6 +183,7 @@ class Server:
                 same = sum(a == b for a, b in zip(theirs, written))
                 prepared.append({"name": name, "note": f"{same} of {len(written)} texts are Fovea's"})
             except Exception as error:  # a rival's own error is its reason
+                self._end(name)
                 prepared.append({"name": name, "refused": reason(error)})
         return {"prepared": prepared}
 
@@ -190,6 +191,10 @@ class Server:
         if (name, threads) not in self.writers:
             self.writers[name, threads] = Apart(Writer, name, self.model, threads)
         return self.writers[name, threads]
+
+    def _end(self, name: str) -> None:
+        for key in [key for key in self.writers if key[0] == name]:
+            self.writers.pop(key).close()
 
     def run(self, request: dict[str, Any]) -> dict[str, Any]:
         writer = self._writer(request["name"], request["threads"])

@@ -8,7 +8,6 @@
 #include "autograd/bf16_plan.h"
 #include "autograd/heads.h"
 #include "autograd/record.h"
-#include "core/memory.h"
 #include "fovea/autograd/ops.h"
 #include "fovea/autograd/plan_cache.h"
 #include "fovea/core/kept_vector.h"

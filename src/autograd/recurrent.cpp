@@ -11,7 +11,6 @@
 #include "autograd/record.h"
 #include "autograd/rows.h"
 #include "autograd/vector_math.h"
-#include "core/memory.h"
 #include "fovea/autograd/ops.h"
 #include "fovea/core/executor.h"
 #include "fovea/core/kept_vector.h"

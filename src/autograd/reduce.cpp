@@ -1,6 +1,5 @@
 // Sums, pooling over time, and the products of two sequences.
 #include <cmath>
-#include <vector>
 
 #include "autograd/gemm.h"
 #include "autograd/record.h"

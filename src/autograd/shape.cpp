@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <array>
-#include <vector>
 
 #include "autograd/record.h"
 #include "autograd/rows.h"

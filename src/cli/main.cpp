@@ -134,6 +134,11 @@ static void wait_for_signals(std::function<void(int)> take) {
   sigemptyset(&set);
   sigaddset(&set, SIGINT);
   sigaddset(&set, SIGTERM);
+  for (const int signal : {SIGINT, SIGTERM}) {
+    // A shell lets what it starts in the background ignore SIGINT. Blocked, it would reach us nevertheless.
+    struct sigaction now = {};
+    if (::sigaction(signal, nullptr, &now) == 0 && now.sa_handler == SIG_IGN) sigdelset(&set, signal);
+  }
   pthread_sigmask(SIG_BLOCK, &set, nullptr);
   std::thread([set, take = std::move(take)] {
     for (int signal = 0;;) {

@@ -281,8 +281,7 @@ std::vector<std::string> with_empty_values(const CLI::App& app, const std::vecto
   bool is_value = false, only_values = false;
   for (const std::string& argument : arguments) {
     read.push_back(argument);
-    only_values |= argument == "--";
-    if (std::exchange(is_value, false) || only_values) continue;
+    if (std::exchange(is_value, false) || (only_values |= argument == "--")) continue;
     const auto named = [&](const CLI::App* below) { return below->get_name() == argument; };
     const std::vector<const CLI::App*> found = command->get_subcommands(named);
     if (!found.empty()) command = found.front();
@@ -370,7 +369,7 @@ void Command::take_brackets_for_text() {
 
 CommandLine::CommandLine(const std::string& about, const std::string& version)
     : app_(std::make_unique<CLI::App>(about)) {
-  app_->set_version_flag("--version", version);
+  app_->set_version_flag("--version", version)->disable_flag_override();
   app_->require_subcommand(1);
   app_->option_defaults()->always_capture_default();
 }

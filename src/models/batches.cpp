@@ -22,17 +22,18 @@ void for_batches(std::span<const std::int64_t> lengths, std::int64_t size,
   std::ranges::stable_sort(order, {}, [&](std::size_t i) { return lengths[i]; });
   // A multiple of four batches of one size is even work for two and for four threads: of 182 texts in batches
   // of 32 one core of two had 96, and the other waited. The number of texts alone decides, not that of
-  // threads, so that the bits of a text are the same for any number of them. Fewer than four texts would not
-  // pay for reading the weights once more.
+  // threads, so that the bits of a text are the same for any number of them. Batches of
+  // one or two texts would not pay for reading the weights once more.
   constexpr std::int64_t multiple = 4, fewest_texts = 4;
   const auto pieces = [](std::int64_t count, std::int64_t of) { return (count + of - 1) / of; };
-  const std::int64_t texts = std::ssize(order),
-                     batches = std::min(multiple * pieces(pieces(texts, size), multiple),
-                                        pieces(texts, std::min(size, fewest_texts)));
+  const std::int64_t texts = std::ssize(order);
+  size = std::min(size, std::max<std::int64_t>(texts, 1));
+  const std::int64_t batches =
+      std::min(multiple * pieces(pieces(texts, size), multiple), pieces(texts, std::min(size, fewest_texts)));
   static constexpr ProfileLabel label{"batches of texts", ProfilePart::other};
   const ProfileSpan span(label);
   // A batch finds the memory of the one before it. The pages of caches went back to the system with each, and
-  // the zeroing of new ones took 3 % of a search by beams.
+  // new ones had to be zeroed (docs/decisions/0047).
   const KeepMemory keep;
   default_executor().parallel_for(batches, [&](std::int64_t unit, int) {
     const std::int64_t n = batches - 1 - unit, begin = n * texts / batches, end = (n + 1) * texts / batches;

@@ -7,7 +7,6 @@
 #include <iterator>
 #include <numbers>
 #include <numeric>
-#include <vector>
 
 #include "core/clones.h"
 #include "fovea/core/executor.h"

@@ -1,13 +1,14 @@
 // The arguments that a call gives, by name.
 #pragma once
 
+#include <algorithm>
 #include <initializer_list>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "fovea/core/kept_vector.h"
 #include "fovea/core/tensor.h"
 
 namespace fovea {
@@ -30,32 +31,42 @@ template <class View>
 class NamedArguments {
  public:
   NamedArguments() = default;
-  NamedArguments(std::initializer_list<NamedArgument<View>> list) : list_(list) {}
+  NamedArguments(std::initializer_list<NamedArgument<View>> list) : more_(list) {}
 
   /// Adds the argument, or replaces the one of that name.
   void set(std::string name, View view) { put({std::move(name), view}); }
   void set(std::string name, const Tensor& tensor) { put({std::move(name), tensor}); }
   /// Returns an empty view if the name is not given.
   View operator[](std::string_view name) const {
-    for (const NamedArgument<View>& argument : list_) {
+    for (const NamedArgument<View>& argument : all()) {
       if (argument.name == name) return argument.view;
     }
     return {};
   }
-  std::span<const NamedArgument<View>> all() const noexcept { return list_; }
-  bool empty() const noexcept { return list_.empty(); }
+  std::span<const NamedArgument<View>> all() const noexcept {
+    if (one_) return {&*one_, 1};
+    return more_;
+  }
+  bool empty() const noexcept { return all().empty(); }
 
  private:
   void put(NamedArgument<View> argument) {
-    for (NamedArgument<View>& known : list_) {
-      if (known.name == argument.name) {
-        known = std::move(argument);
-        return;
-      }
+    if (one_ && one_->name != argument.name) {
+      more_.push_back(*std::move(one_));
+      one_.reset();
     }
-    list_.push_back(std::move(argument));
+    const auto known = std::ranges::find(more_, argument.name, &NamedArgument<View>::name);
+    if (known != more_.end())
+      *known = std::move(argument);
+    else if (more_.empty())
+      one_ = std::move(argument);
+    else
+      more_.push_back(std::move(argument));
   }
-  KeptVector<NamedArgument<View>> list_;
+  // Most calls have one argument or none, and an RNN makes such a call for each step: one alone takes no
+  // memory.
+  std::optional<NamedArgument<View>> one_;
+  std::vector<NamedArgument<View>> more_;
 };
 
 /// The arguments that a call reads, and the gradients that it writes for them.

@@ -27,7 +27,7 @@ KeptVector<Var> on(Tape& tape, std::span<const Var> inputs);
 /// this. An input that is not recorded reaches `part` as a plain value.
 ///
 /// `part` records on the tape that it gets, and takes its parameters by tape.use. It must compute the same in
-/// both calls, so it holds copies of all else that it reads, seeds of dropout among them.
+/// both calls, so it is const and holds copies of all else that it reads, seeds of dropout among them.
 ///
 /// Throws InvalidArgument for an input that another tape recorded, and what `part` throws; then nothing is
 /// recorded.

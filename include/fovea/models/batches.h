@@ -11,11 +11,12 @@ namespace fovea::models {
 /// Calls `work` with the numbers of the texts of each batch. Texts of similar length are together, `size` of
 /// them at most, the shortest first; those of length 0 are left out. Batches run side by side, each on one
 /// thread, because products, norms and scans of the vocabulary of one batch are too small to be shared by
-/// threads. There is a multiple of four batches, whose sizes differ by one at most, or fewer where they would
-/// have fewer than four texts. Each finds the memory of the ones before it. The texts alone decide how they
-/// are cut, so the bits do not depend on the number of threads. One batch alone is shared. The longest texts
-/// begin, so that no thread is left with them at the end. An exception of `work` is thrown on when the
-/// batches that run have ended, and the others do not begin. Throws InvalidArgument for a size below 1.
+/// threads. There is a multiple of four batches, whose sizes differ by one at most. Where they would have
+/// fewer than four texts, there is one batch for each four texts, and one for the rest. The texts alone
+/// decide how they are cut, so the bits do not depend on the number of threads. One batch alone is shared.
+/// The longest texts begin, so that no thread is left with them at the end. An exception of `work` is thrown
+/// on when the batches that run have ended, and the others do not begin. Throws InvalidArgument for a size
+/// below 1.
 void for_batches(std::span<const std::int64_t> lengths, std::int64_t size,
                  const std::function<void(std::span<const std::size_t> texts)>& work);
 

@@ -10,7 +10,6 @@
 #include <span>
 #include <string>
 #include <variant>
-#include <vector>
 
 #include "fovea/core/kept_vector.h"
 #include "fovea/nn/module.h"

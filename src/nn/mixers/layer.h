@@ -10,7 +10,6 @@
 #include <optional>
 #include <span>
 #include <string>
-#include <vector>
 
 #include "fovea/autograd/recurrence.h"
 #include "fovea/core/kept_vector.h"
