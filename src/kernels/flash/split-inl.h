@@ -21,14 +21,17 @@ HWY_BEFORE_NAMESPACE();
 namespace fovea::kernels {
 namespace HWY_NAMESPACE {
 
-/// Fetches the keys and values that members with few of them begin with: RowsToFetch fetches those behind
-/// kAheadBytes alone. 160 hypotheses of 8 heads with 2 to 8 keys each, 100 MB in all, took 0.5 to 0.8 of the
-/// time on a Zen 5.
+/// An entry of a cache with at most so many keys waits longer for their first lines than it reads them, as in
+/// the first steps of hypotheses. With 64 keys the measures below lost a tenth, with 16 a twentieth.
+constexpr int64_t kShortKeys = 8;
+
+/// Fetches the keys and values of members with few of them: RowsToFetch fetches those behind kAheadBytes
+/// alone.
 template <class T, class S>
 HWY_INLINE void FetchFirstRows(const SplitMember<T, S>* members, int64_t count, int64_t key_begin,
                                const int64_t* ends) {
   for (int64_t m = 0; m < count; ++m) {
-    if (ends[m] - key_begin > kTileKeys) continue;
+    if (ends[m] - key_begin > kShortKeys) continue;
     const auto fetch = [&](const HeadRows<S>& rows, int64_t dim) HWY_ATTR {
       rows.ForStretches(key_begin, HWY_MIN(ends[m], key_begin + RowsAhead<S>(dim)),
                         [&](int64_t begin, int64_t end, const StoredRows<S>& from) HWY_ATTR {
@@ -51,7 +54,7 @@ HWY_NOINLINE void SplitBlock(const SplitMember<T, S>* members, int64_t count, in
   const Problem<T>& p = *members[0].problem;
   const int64_t padded = PaddedPairs<T>(p.score_dim), width = SplitWidth(p);
   int64_t all = 0;
-  if (count > 1) FetchFirstRows(members, count, key_begin, ends);
+  if (count > 1 && shared_end <= key_begin) FetchFirstRows(members, count, key_begin, ends);
   for (int64_t m = 0; m < count; ++m) {
     const BlockAt<T>& at = members[m].at;
     for (int64_t r = 0; r < heads * at.rows; ++r, ++all) {
@@ -161,16 +164,16 @@ constexpr int64_t kMostTurns = 4;
 
 /// How many heads of keys take turns in a unit, where each of them alone is a unit of `rows` rows and there
 /// are `units` of them. It changes no bits: every head keeps its pieces and their order. A cache with no more
-/// runs than chunks gives each head one stretch. A long one is slower with turns (docs/performance.md). Of a
-/// short one, waiting for the first rows takes longer than reading them.
+/// runs than chunks gives each head one stretch of memory. Turns make these slower (docs/performance.md), but
+/// for the short ones, whose heads wait for their first lines together.
 template <class T>
 HWY_INLINE int64_t HeadsInTurn(const Problem<T>& p, int64_t rows, int64_t units, int threads) {
-  const bool is_short = p.cached.count > 0 && p.key_len <= kTileKeys;
+  const bool is_short = p.cached.count > 0 && p.key_len <= kShortKeys;
   if (mask_reads_head(*p.mask) || (!is_short && p.cached.count <= ChunksOf(p, 1).count)) return 1;
   // Loops for many rows begin at multiples of 16 rows alone (tiles/many_rows-inl.h).
   if (rows > 8 && rows % 16 != 0) return 1;
   int64_t heads = kMostTurns;
-  // Four units a thread, so that the threads end together.
+  // Four units a thread, so that the threads end together. A short call on one thread needs no division.
   const bool divides = threads > 1 || !is_short;
   while (heads > 1 &&
          (p.kv_heads % heads != 0 || heads * rows > kMostSharing || (divides && units < 4 * heads * threads)))
