@@ -249,15 +249,20 @@ std::set<const CLI::App*>& commands_of_texts() {
   return commands;
 }
 
+// The subcommand of that name, or the command itself if it has none.
+CLI::App* below(CLI::App& command, const std::string& name) {
+  const std::vector<CLI::App*> found =
+      command.get_subcommands([&](const CLI::App* one) { return one->get_name() == name; });
+  return found.empty() ? &command : found.front();
+}
+
 // The arguments as CLI11 shall read them: it takes one between brackets for a list. Those of a command of
 // texts are marked, and its options take the mark off.
 std::vector<std::string> marked(CLI::App& app, std::vector<std::string> arguments) {
   CLI::App* command = &app;
   auto argument = arguments.begin();
   for (; argument != arguments.end() && !commands_of_texts().contains(command); ++argument) {
-    const auto named = [&](const CLI::App* below) { return below->get_name() == *argument; };
-    const std::vector<CLI::App*> found = command->get_subcommands(named);
-    if (!found.empty()) command = found.front();
+    command = below(*command, *argument);
   }
   if (!commands_of_texts().contains(command)) return arguments;
   const CLI::Validator unmark(
@@ -275,16 +280,16 @@ std::vector<std::string> marked(CLI::App& app, std::vector<std::string> argument
 }
 
 // CLI11 takes the argument behind "--name=" for the value, whatever it is. The value is the empty text.
-std::vector<std::string> with_empty_values(const CLI::App& app, const std::vector<std::string>& arguments) {
-  const CLI::App* command = &app;
+std::vector<std::string> with_empty_values(CLI::App& app, const std::vector<std::string>& arguments) {
+  CLI::App* command = &app;
   std::vector<std::string> read;
   bool is_value = false, only_values = false;
   for (const std::string& argument : arguments) {
     read.push_back(argument);
-    if (std::exchange(is_value, false) || (only_values |= argument == "--")) continue;
-    const auto named = [&](const CLI::App* below) { return below->get_name() == argument; };
-    const std::vector<const CLI::App*> found = command->get_subcommands(named);
-    if (!found.empty()) command = found.front();
+    if (std::exchange(is_value, false)) continue;
+    only_values |= argument == "--";
+    if (only_values) continue;
+    command = below(*command, argument);
     const std::string name = argument.substr(0, argument.find('='));
     const CLI::Option* option = name.starts_with('-') ? command->get_option_no_throw(name) : nullptr;
     if (!option || option->get_items_expected_min() == 0) continue;

@@ -200,14 +200,15 @@ HWY_NOINLINE void GatherFeatures(const RecurrenceProblem<T>& p, const StoredOper
     const int64_t token = sequence.row(at.begin + i);
     T* row = to + i * dim;
     const T* x = row;
-    if (in_place)
+    if (in_place) {
       x = reinterpret_cast<const T*>(RecurrenceRow(from, sequence.entry, h, token));
-    else
+    } else {
       ReadStored(from, sequence.entry, h, token, 0, p.key_dim, row);
-    if (!in_place) Fill(T{0}, dim - p.key_dim, row + p.key_dim);
-    for (int64_t j = 0; maps && j < dim; j += lanes)
-      hn::StoreU(EluAndOne(d, hn::LoadU(d, x + j)), d, row + j);
-    if (!in_place) Fill(T{0}, dim - p.key_dim, row + p.key_dim);
+      Fill(T{0}, dim - p.key_dim, row + p.key_dim);
+    }
+    if (!maps) continue;
+    for (int64_t j = 0; j < dim; j += lanes) hn::StoreU(EluAndOne(d, hn::LoadU(d, x + j)), d, row + j);
+    Fill(T{0}, dim - p.key_dim, row + p.key_dim);  // where elu(0) + 1 is 1
   }
   if (factor != T(1)) ScaleInto(factor, to, at.count * dim, to);
   Fill(T{0}, (kChunk - at.count) * dim, to + at.count * dim);
