@@ -246,10 +246,9 @@ HWY_NOINLINE void SplitForward(const Problem<T>& p, const ForwardOutputs<T>& out
   TakeSplitScratch(p, turns * rows, p.key_len, one);
   executor.parallel_for(groups * chunks.count, [&](int64_t index, int worker) {
     Carve mine(scratch + static_cast<size_t>(worker) * one.Used());
-    // Mostly one of several threads computes all chunks of a group so, and its caches have them for the
-    // merging. One thread goes from chunk to chunk, as rows are fetched ahead.
-    const int64_t chunk = threads == 1 ? index % chunks.count : index / groups,
-                  group = threads == 1 ? index / chunks.count : index % groups, head = group * turns;
+    // The executor gives each thread a stretch of units. So one thread mostly computes all chunks of a group,
+    // goes from chunk to chunk as rows are fetched ahead, and has the chunks in its caches for the merging.
+    const int64_t chunk = index % chunks.count, group = index / chunks.count, head = group * turns;
     SplitUnit(p, out, keys, values, chunk, chunks.keys, head / p.kv_heads, head % p.kv_heads, turns, partials,
               TakeSplitScratch(p, turns * rows, p.key_len, mine));
     if (merge_at_once && std::atomic_ref(left[group]).fetch_sub(1, std::memory_order_acq_rel) == 1)
