@@ -56,6 +56,19 @@ bool wanted(const ModArgument<T>& argument) {
   return argument.gradient != nullptr;
 }
 
+// The values of a table that all queries share: one for each diagonal of the tile, from the largest distance
+// to the smallest. A row begins one number before the row above it. With a number for each score instead,
+// T5-small's attention in bf16 took twice as long.
+template <class T>
+typename ModTile<T>::Argument diagonals(const Entries& entries, const T* table, std::int64_t stride,
+                                        const ModPlace& at, T* to) {
+  const std::int64_t count = at.rows + at.count - 1;
+  for (std::int64_t n = 0; n < count; ++n)
+    to[n] = table[entries.list[static_cast<std::size_t>(count - 1 - n)] * stride];
+  std::fill_n(to + count, mod_lanes, to[count - 1]);
+  return {to + at.rows - 1, -1};
+}
+
 // The values of an argument for a tile of scores, each row contiguous; one row where all rows share it.
 template <class T>
 typename ModTile<T>::Argument load(const Problem<T>& p, const ProblemMod<T>& mod, const ModArgument<T>& x,
@@ -63,6 +76,7 @@ typename ModTile<T>::Argument load(const Problem<T>& p, const ProblemMod<T>& mod
   const T* base = x.data + at.batch * x.strides[0] + at.head * x.strides[1];
   if (mod.node->entries() > 0) {
     const Entries entries(*mod.node, at, position_of(p, at.batch, at.row));
+    if (x.strides[2] == 0) return diagonals(entries, base, x.strides[3], at, to);
     for (std::int64_t r = 0; r < at.rows; ++r) {
       T* row = to + r * mod_stride;
       const T* from = base + (at.row + r) * x.strides[2];

@@ -32,8 +32,8 @@ namespace fovea {
 /// The buffers of a ModTile have room for a number of scores rounded up to a multiple of this.
 inline constexpr int mod_lanes = 16;
 
-/// The scores of `rows` queries and `count` keys. The rows of every buffer are `stride` apart, except in
-/// arguments that all rows share. Elements behind `count` hold anything.
+/// The scores of `rows` queries and `count` keys. The rows of every buffer are `stride` apart, those of
+/// an argument `row_stride`. Elements behind `count` hold anything.
 template <class T>
 struct ModTile {
   std::int64_t rows = 0, count = 0, stride = 0;
@@ -42,7 +42,7 @@ struct ModTile {
   T* result = nullptr;        ///< after it; may be `scores`
   struct Argument {
     const T* values = nullptr;
-    std::int64_t row_stride = 0;
+    std::int64_t row_stride = 0;  ///< 0 where all rows share one; of a table by distance it may be -1
   };
   std::array<Argument, max_mod_arguments> arguments;
   const T* d_result = nullptr;  ///< derivative of the loss by the result; 0 for scores that have no influence
