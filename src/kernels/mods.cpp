@@ -270,6 +270,7 @@ void apply_mods(const Problem<T>& p, const ModPlace& at, T* scores, std::int64_t
   const T scale = static_cast<T>(p.scale);
   for (std::int64_t r = 0; r < at.rows; ++r) {
     T* row = buffers.stages + r * mod_stride;
+#pragma omp simd
     for (std::int64_t j = 0; j < at.count; ++j) row[j] = scores[r * stride + j] * scale;
     repeat_last(row, at.count);
   }
@@ -340,6 +341,7 @@ void mods_gradient(const Problem<T>& p, const ModPlace& at, T* d_scores, std::in
   run_chain_back(p, p.mods, at, d_scores, stride, buffers, sums);
   const T scale = static_cast<T>(p.scale);
   for (std::int64_t r = 0; r < at.rows; ++r) {
+#pragma omp simd
     for (std::int64_t j = 0; j < at.count; ++j)
       d_scores[r * stride + j] = buffers.d_scores[r * mod_stride + j] * scale;
   }
