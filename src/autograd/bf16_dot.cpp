@@ -89,28 +89,36 @@ void fetch(const float* c, std::int64_t leading, std::int64_t rows) {
 }
 
 // The tiles of `rows` rows by the columns of `t`, the tile of the first. A panel stays in the first-level
-// cache for all rows. next_tile: pairs of a from 12 rows to the next 12.
-void all_tiles(const std::array<TileFunction, tile_rows>& by_rows, std::int64_t rows, const Tile& t,
-               std::int64_t next_tile) {
+// cache for all rows. next_tile: pairs of a from 12 rows to the next 12. run(tile, row, height, column) sets
+// the place of a tile's result and computes it.
+template <class Run>
+void for_tiles(std::int64_t rows, const Tile& t, std::int64_t next_tile, Run&& run) {
   const std::int64_t full = rows / tile_rows * tile_rows;
-  const auto run = [&](std::int64_t row, std::int64_t height, std::int64_t column, std::int64_t width) {
+  const auto run_at = [&](std::int64_t row, std::int64_t height, std::int64_t column, std::int64_t width) {
     Tile one = t;
     one.a = t.a + row / tile_rows * next_tile;
     one.b = t.b + column / panel * t.next_panel;
     one.bias = t.bias ? t.bias + column : nullptr;
-    one.c = t.c + row * t.leading + column;
     one.columns = std::min(width, t.columns - column);
-    by_rows[static_cast<std::size_t>(height - 1)](one);
+    run(one, row, height, column);
   };
   for (std::int64_t n = 0; n < t.columns && full > 0; n += panel) {
-    for (std::int64_t r = 0; r < full; r += tile_rows) {
-      if (r + tile_rows < full) fetch(t.c + (r + tile_rows) * t.leading + n, t.leading, tile_rows);
-      run(r, tile_rows, n, panel);
-    }
+    for (std::int64_t r = 0; r < full; r += tile_rows) run_at(r, tile_rows, n, panel);
   }
   if (full == rows) return;
   const std::int64_t width = panel * panels_of(static_cast<int>(rows - full));
-  for (std::int64_t n = 0; n < t.columns; n += width) run(full, rows - full, n, width);
+  for (std::int64_t n = 0; n < t.columns; n += width) run_at(full, rows - full, n, width);
+}
+
+// The same, with results in c.
+void all_tiles(const std::array<TileFunction, tile_rows>& by_rows, std::int64_t rows, const Tile& t,
+               std::int64_t next_tile) {
+  const std::int64_t full = rows / tile_rows * tile_rows;
+  for_tiles(rows, t, next_tile, [&](Tile& one, std::int64_t row, std::int64_t height, std::int64_t column) {
+    if (row + tile_rows < full) fetch(t.c + (row + tile_rows) * t.leading + column, t.leading, tile_rows);
+    one.c = t.c + row * t.leading + column;
+    by_rows[static_cast<std::size_t>(height - 1)](one);
+  });
 }
 
 #undef FOVEA_UNROLL
@@ -140,20 +148,45 @@ void bf16_block_dot(const ProductBlock& p) {
       });
 }
 
+namespace {
+
+// The first tile of a block of a product with a packed matrix, without the place of its result.
+Tile first_tile(const PackedProducts& p, const Pair* x, const ProductBlockAt& at) {
+  const std::int64_t pairs = p.weight->pairs(), stride = bf16_row_stride(pairs);
+  return {.a = x + at.row * stride,
+          .row = stride,
+          .b = reinterpret_cast<const Pair*>(p.weight->rounded()) + at.column * pairs,
+          .next_panel = pairs * panel,
+          .pairs = pairs,
+          .bias = p.bias ? p.bias + at.column : nullptr,
+          .columns = at.last - at.column};
+}
+
+}  // namespace
+
 void bf16_packed_dot(const PackedProducts& p, const Pair* x, std::int64_t row, std::int64_t end,
                      std::int64_t column, std::int64_t last) {
-  const std::int64_t pairs = p.weight->pairs(), stride = bf16_row_stride(pairs);
-  all_tiles(tiles<0, 1>, end - row,
-            {.a = x + row * stride,
-             .row = stride,
-             .b = reinterpret_cast<const Pair*>(p.weight->rounded()) + column * pairs,
-             .next_panel = pairs * panel,
-             .pairs = pairs,
-             .bias = p.bias ? p.bias + column : nullptr,
-             .c = p.place(row, column),
-             .leading = p.leading(),
-             .columns = last - column},
-            tile_rows * stride);
+  Tile first = first_tile(p, x, {.row = row, .end = end, .column = column, .last = last});
+  first.c = p.place(row, column);
+  first.leading = p.leading();
+  all_tiles(tiles<0, 1>, end - row, first, tile_rows * first.row);
+}
+
+void bf16_packed_dot_pieces(const PackedProducts& p, const Pair* x, const ProductBlockAt& at,
+                            const ProductPiece& each) {
+  // Every tile has at most as many sums as one of 12 rows by a panel.
+  alignas(64) float piece[tile_rows * panel];
+  const Tile first = first_tile(p, x, at);
+  for_tiles(at.end - at.row, first, tile_rows * first.row,
+            [&](Tile& one, std::int64_t row, std::int64_t height, std::int64_t column) {
+              one.c = piece;
+              one.leading = one.columns;
+              tiles<0, 1>[static_cast<std::size_t>(height - 1)](one);
+              each(piece, {.row = at.row + row,
+                           .end = at.row + row + height,
+                           .column = at.column + column,
+                           .last = at.column + column + one.columns});
+            });
 }
 
 #else
@@ -163,6 +196,8 @@ void bf16_round_rows_dot(const float*, std::int64_t, std::int64_t, std::int64_t,
                          std::int64_t) {}
 void bf16_packed_dot(const PackedProducts&, const std::uint32_t*, std::int64_t, std::int64_t, std::int64_t,
                      std::int64_t) {}
+void bf16_packed_dot_pieces(const PackedProducts&, const std::uint32_t*, const ProductBlockAt&,
+                            const ProductPiece&) {}
 
 #endif
 

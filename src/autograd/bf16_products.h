@@ -53,6 +53,9 @@ void bf16_round_rows(const float* x, std::int64_t stride, std::int64_t rows, std
 /// `column` begins a panel. Requires cpu_has_avx512_bf16().
 void bf16_packed_dot(const PackedProducts& p, const std::uint32_t* x, std::int64_t row, std::int64_t end,
                      std::int64_t column, std::int64_t last);
+/// The same, tile by tile, for `each`: ProductRows::multiply_in_pieces.
+void bf16_packed_dot_pieces(const PackedProducts& p, const std::uint32_t* x, const ProductBlockAt& at,
+                            const ProductPiece& each);
 /// The same by tiles, which read the memory of whole tiles of rows (bf16_pairs). Requires
 /// runs_here(Bf16Path::tiles).
 void bf16_packed_tiles(const PackedProducts& p, const std::uint32_t* x, std::int64_t row, std::int64_t end,

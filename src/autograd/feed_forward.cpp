@@ -102,6 +102,15 @@ Var packed_feed_forward(const Var& x, const FeedForwardWeights& weights, Activat
   for_blocks_of_all(
       inner, executor,
       [&](const ProductBlockAt& at) {
+        // With a gate, the tiles of two products would take turns, and two panels do not stay in the
+        // first-level cache.
+        if (!gated) {
+          prepared.multiply_in_pieces(inner[0], at, [&](float* piece, const ProductBlockAt& place) {
+            activate(piece, (place.end - place.row) * (place.last - place.column), piece);
+            between.put(piece, place);
+          });
+          return;
+        }
         const std::int64_t count = (at.end - at.row) * (at.last - at.column);
         float* memory = scratch(2 * count);
         float* y = memory;
@@ -110,7 +119,7 @@ Var packed_feed_forward(const Var& x, const FeedForwardWeights& weights, Activat
           y += count;
         }
         activate(memory, count, memory);
-        if (gated) multiply_by(memory + count, count, memory);
+        multiply_by(memory + count, count, memory);
         between.put(memory, at);
       },
       most_rows);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <vector>
 
 #include "autograd/bf16_products.h"
 #include "autograd/int8_products.h"
@@ -269,6 +270,22 @@ void ProductRows::multiply(const PackedProducts& p, const ProductBlockAt& at) co
   with_rows.x = x_;
   with_rows.x_stride = x_stride_;
   FOVEA_BEST(F32Block)(with_rows, at.row, at.end, at.column, at.last);
+}
+
+void ProductRows::multiply_in_pieces(const PackedProducts& p, const ProductBlockAt& at,
+                                     const ProductPiece& each) const {
+  if (p.weight->type() == WeightType::bf16 && best_bf16_path() == Bf16Path::dots)
+    return bf16_packed_dot_pieces(p, pairs_.get(), at, each);
+  thread_local std::vector<float> memory;
+  const auto count = static_cast<std::size_t>((at.end - at.row) * (at.last - at.column));
+  if (memory.size() < count) memory.resize(count);
+  PackedProducts block = p;
+  block.y = memory.data();
+  block.y_stride = at.last - at.column;
+  block.first_row = at.row;
+  block.first_column = at.column;
+  multiply(block, at);
+  each(memory.data(), at);
 }
 
 void packed_products(const PackedProducts& p, Executor& executor) {

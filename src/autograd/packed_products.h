@@ -36,6 +36,9 @@ struct ProductBlockAt {
   std::int64_t row = 0, end = 0, column = 0, last = 0;
 };
 
+/// A piece of a product, [end - row, last - column], of which the next piece takes the memory.
+using ProductPiece = std::function<void(float* piece, const ProductBlockAt& at)>;
+
 /// The rows of x in the form that products with matrices of one type read: as they are, rounded to bf16, or
 /// quantised. Several matrices multiply rows that were prepared once.
 class ProductRows {
@@ -49,6 +52,9 @@ class ProductRows {
   std::uint32_t* pairs() noexcept { return pairs_.get(); }
   /// A block of a product of these rows. p.x is not read.
   void multiply(const PackedProducts& p, const ProductBlockAt& at) const;
+  /// The same, but `each` gets the pieces of the block one after the other, and p.y is not written. Products
+  /// by dot products of bf16 give tiles, which still lie in the first-level cache; others give whole blocks.
+  void multiply_in_pieces(const PackedProducts& p, const ProductBlockAt& at, const ProductPiece& each) const;
 
  private:
   const float* x_ = nullptr;
