@@ -56,13 +56,27 @@ nn::Var SequenceToSequence::loss(nn::Context& context, const Batch& batch, const
   return of(hidden(context, batch, nullptr, nullptr), batch.target_output, options.reduction);
 }
 
+namespace {
+
+// The logits that are computed before they are looked through. A megabyte stays in the second-level cache,
+// but each piece reads all weights. A matrix of 20 MB comes from memory each time, and then logits that leave
+// the cache cost less: beams of 5 of a base model took 0.95 of the time. With int8 weights of 1.2 MB they
+// took 1.06.
+std::int64_t logits_of_piece(const nn::Var& weight) {
+  constexpr std::int64_t large = std::int64_t{8} << 20;
+  const std::int64_t bytes =
+      weight.packed() ? weight.packed()->bytes() : weight.value().count() * std::int64_t{sizeof(float)};
+  return bytes > large ? 1 << 22 : 1 << 18;
+}
+
+}  // namespace
+
 std::vector<std::vector<autograd::Probable>> SequenceToSequence::most_probable(
     const nn::Var& hidden, std::size_t count, std::span<const std::int32_t> without) {
   nn::Context inference;
   const nn::Var weight = output_weight(inference), bias = output_bias(inference);
-  // The logits of a piece, a megabyte, stay in the second-level cache until they have been looked through.
   const std::int64_t rows = hidden.size(0),
-                     piece = std::max<std::int64_t>(12, (1 << 18) / vocabulary() / 12 * 12);
+                     piece = std::max<std::int64_t>(12, logits_of_piece(weight) / vocabulary() / 12 * 12);
   std::vector<std::vector<autograd::Probable>> all;
   for (std::int64_t begin = 0; begin < rows; begin += piece) {
     const nn::Var some =

@@ -1,9 +1,12 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <limits>
+#include <utility>
 
 #include "fovea/core/philox.h"
 #include "fovea/models/decoding.h"
@@ -121,6 +124,28 @@ TEST(EveryModel, StepsAgreeWithTeacherForcing) {
               << named.name << " step " << t;
         }
       }
+    }
+  }
+}
+
+// Its rows are computed piece by piece, and a large output matrix has larger pieces.
+TEST(SequenceToSequence, MostProbableIsThatOfLogProbabilitiesInEveryPiece) {
+  for (const auto& [vocabulary, dim] : {std::pair{3000, 8}, std::pair{30000, 128}}) {
+    const auto model = make_transformer(
+        {.vocabulary = vocabulary, .dim = dim, .heads = 2, .encoder_layers = 1, .decoder_layers = 1}, 1);
+    const std::int64_t rows = 150;
+    const Tensor hidden = Tensor::normal({rows, dim}, 2);
+    Tensor expected = model->log_probabilities(hidden);
+    const std::vector<std::int32_t> without{7};
+    const auto best = model->most_probable(hidden, 1, without);
+    ASSERT_EQ(std::ssize(best), rows);
+    for (std::int64_t r = 0; r < rows; ++r) {
+      float* row = expected.data<float>() + r * vocabulary;
+      row[7] = -std::numeric_limits<float>::infinity();
+      const float* largest = std::max_element(row, row + vocabulary);
+      ASSERT_EQ(best[r].size(), 1u);
+      EXPECT_NEAR(best[r][0].log_probability, *largest, 1e-4) << vocabulary << ", row " << r;
+      EXPECT_EQ(best[r][0].id, largest - row) << vocabulary << ", row " << r;
     }
   }
 }
