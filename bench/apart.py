@@ -3,6 +3,9 @@
 libgomp counts the threads that it has started in a process, for every caller and every library that shares it. With more of them than
 processors, those that wait sleep almost at once in place of spinning for 3 ms. A generator of CTranslate2 with two threads, on two
 cores, then took many times as long behind a second one, or behind PyTorch in the same process, as alone.
+
+Not all rivals need it. PyTorch and Fovea's package share one team of OpenMP (patched.py, cache.py, recurrences.py). ONNX Runtime's
+threads there are its own, which libgomp does not count. CTranslate2's batches of translate.py run side by side on its own threads, each with a team of one.
 """
 
 from __future__ import annotations

@@ -6,10 +6,10 @@ Nothing is downloaded: transformers makes the models from the configs below, and
 a batch of 8 x 128 ids (hidden states; of a translator its encoder) and writes 32 tokens at batch 1, greedily. CTranslate2
 has no hidden states of a language model or a translator: it is asked for one token behind the batch, which adds the
 output layer for eight rows. Results are compared first: hidden states in f32 with transformers', and the written ids.
-Then the ways take turns, and the median counts. The shares of Fovea are of rates that are probed in the same turn: of
-multiply-adds in f32 or bf16, and of reading 512 MiB. "start" is the time of a process from its beginning to the
-first token, or to the vectors of one short line, with a warm cache of the file system. "memory" is its peak
-resident size over the weights in their type.
+Then the ways take turns, and the median counts. Each rival has a process of its own for each number of threads
+(apart.py). The shares of Fovea are of rates that are probed in the same turn: of multiply-adds in f32 or bf16, and of
+reading 512 MiB. "start" is the time of a process from its beginning to the first token, or to the vectors of one short
+line, with a warm cache of the file system. "memory" is its peak resident size over the weights in their type.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Callable
 
 import ctranslate2
@@ -30,6 +31,8 @@ import ctranslate2.converters.transformers as ct2_converters
 import numpy as np
 import torch
 import transformers as hf
+
+from apart import Apart
 
 BATCH, LENGTH, PROMPT, TOKENS = 8, 128, 16, 32
 
@@ -109,6 +112,11 @@ SEQUENCES = [[bench_id(s, n) for n in range(LENGTH)] for s in range(BATCH)]
 PROMPT_IDS = [bench_id(BATCH, n) for n in range(PROMPT)]
 
 
+def quiet() -> None:
+    hf.logging.set_verbosity_error()
+    hf.utils.logging.disable_progress_bar()
+
+
 def make(name: str, folder: pathlib.Path) -> Any:
     """Weights that are 2.5 times as large as usual, so that greedy texts are no single token, and norms that are random."""
     torch.manual_seed(1)
@@ -125,9 +133,12 @@ def make(name: str, folder: pathlib.Path) -> Any:
 
 
 class Transformers:
-    def __init__(self, model: Any, kind: str) -> None:
-        self.name, self.model, self.kind = f"transformers {kind}", model, kind
-        self.translates = model.config.is_encoder_decoder
+    def __init__(self, folder: pathlib.Path, kind: str, threads: int) -> None:
+        quiet()
+        torch.set_num_threads(threads)
+        model_class = getattr(hf, hf.AutoConfig.from_pretrained(folder).architectures[0])
+        self.model = model_class.from_pretrained(folder, dtype={"f32": torch.float32, "bf16": torch.bfloat16}[kind]).eval()
+        self.translates = self.model.config.is_encoder_decoder
 
     def hidden(self, ids: torch.Tensor) -> torch.Tensor:
         with torch.inference_mode():
@@ -151,10 +162,6 @@ class Transformers:
             )
             out = self.model.generate(ids, attention_mask=torch.ones_like(ids), generation_config=config)
         return out[0, 1 if self.translates else PROMPT :].tolist()
-
-    def turn(self, threads: int) -> tuple[float, float]:
-        torch.set_num_threads(threads)
-        return timed(self)
 
 
 class Words:
@@ -184,15 +191,11 @@ class Converter(ct2_converters.TransformersConverter):
 
 
 class CTranslate2:
-    def __init__(self, model: Any, folder: pathlib.Path, kind: str, threads: int) -> None:
-        self.name, self.config = f"CTranslate2 {kind}", model.config
-        options = dict(device="cpu", compute_type=kind, inter_threads=1, intra_threads=threads)
-        if model.config.is_encoder_decoder:
-            self.model = ctranslate2.Translator(str(folder), **options)
-        elif model.can_generate():
-            self.model = ctranslate2.Generator(str(folder), **options)
-        else:
-            self.model = ctranslate2.Encoder(str(folder), **options)
+    def __init__(self, folder: pathlib.Path, kind: str, loader: str, threads: int) -> None:
+        # Making int8 weights leaves threads to the thread that loads. They are gone once it has ended.
+        with ThreadPoolExecutor(1) as loading:
+            options = dict(device="cpu", compute_type=kind, inter_threads=1, intra_threads=threads)
+            self.model = loading.submit(getattr(ctranslate2, loader), str(folder), **options).result()
 
     def texts(self, sequences: list[list[int]], tokens: int) -> list[list[int]]:
         words = [[f"t{id}" for id in ids] for ids in sequences]
@@ -226,6 +229,36 @@ def timed(way: Any) -> tuple[float, float]:
     middle = time.perf_counter()
     way.write(1 + TOKENS)
     return read, (time.perf_counter() - middle - (middle - begin)) / TOKENS
+
+
+class Served:
+    """What a process of a rival runs: `make(*arguments)` is the way."""
+
+    def __init__(self, make: Callable[..., Any], *arguments: Any) -> None:
+        self.way = make(*arguments)
+
+    def turn(self) -> tuple[float, float]:
+        return timed(self.way)
+
+    def write(self, tokens: int) -> list[int]:
+        return self.way.write(tokens)
+
+
+class Rival:
+    """A way that has a process of its own for each number of threads (apart.py)."""
+
+    def __init__(self, name: str, make: type[Transformers] | type[CTranslate2], *arguments: Any) -> None:
+        self.name, self.make, self.arguments = name, make, arguments
+
+    def start(self, threads: int) -> None:
+        self.process = Apart(Served, self.make, *self.arguments, threads)
+
+    def turn(self, threads: int) -> tuple[float, float]:
+        read, token = self.process.call("turn")
+        return read, token
+
+    def write(self, tokens: int) -> list[int]:
+        return list(self.process.call("write", tokens))
 
 
 class Fovea:
@@ -283,43 +316,48 @@ def compare(model: Any, fovea: Fovea, work: pathlib.Path) -> float:
     return error
 
 
-def ways_of(model: Any, folder: pathlib.Path, work: pathlib.Path, o: argparse.Namespace) -> list[Any]:
-    ways: list[Any] = [Fovea(o.fovea, folder, kind) for kind in ("f32", "bf16", "int8")]
+def loader_of(model: Any) -> str:
+    if model.config.is_encoder_decoder:
+        return "Translator"
+    return "Generator" if model.can_generate() else "Encoder"
+
+
+def rivals_of(model: Any, folder: pathlib.Path, work: pathlib.Path, o: argparse.Namespace) -> list[Rival]:
+    rivals: list[Rival] = []
     if "transformers" in o.rivals:
-        ways += [Transformers(model, "f32"), Transformers(type(model).from_pretrained(folder, dtype=torch.bfloat16), "bf16")]
+        rivals += [Rival(f"transformers {kind}", Transformers, folder, kind) for kind in ("f32", "bf16")]
     if "ctranslate2" in o.rivals and f"{type(model.config).__name__}" in ct2_converters._MODEL_LOADERS:
         Converter(str(folder)).convert(str(work / "ct2"))
         for kind in ("float32", "int8"):
-            ways.append({threads: CTranslate2(model, work / "ct2", kind, threads) for threads in o.threads})
-    return ways
+            rivals.append(Rival(f"CTranslate2 {kind}", CTranslate2, work / "ct2", kind, loader_of(model)))
+    return rivals
 
 
 def measure(name: str, work: pathlib.Path, o: argparse.Namespace) -> list[dict[str, Any]]:
     folder = work / name
     model = make(name, folder)
     size = sum(p.numel() for p in model.parameters())
-    ways = ways_of(model, folder, work, o)
-    fovea: Fovea = ways[0]
+    fovea = Fovea(o.fovea, folder, "f32")
     error = compare(model, fovea, work)
     writes = model.can_generate()
+    rivals = rivals_of(model, folder, work, o)
+    ways: list[Any] = [fovea, *(Fovea(o.fovea, folder, kind) for kind in ("bf16", "int8")), *rivals]
+    del model
     print(f"\n{name}: {size / 1e6:.1f} million parameters; hidden states differ from transformers' by {error:.1e}")
     head = f"{'':<20} {'threads':>7} {'read, ms':>10} {'ids/s':>8} {'of peak':>8} {'token, ms':>10} {'tokens/s':>9} {'of rate':>8}"
     print(head + f" {'start, s':>9} {'memory':>7}  ids as f32's")
     results, expected = [], None
     for threads in o.threads:
+        for rival in rivals:
+            rival.start(threads)
         turns: dict[int, list[tuple[float, float]]] = {n: [] for n in range(len(ways))}
         rows: dict[int, list[dict[str, Any]]] = {n: [] for n in range(len(ways))}
         for _ in range(o.rounds):
             for n, way in enumerate(ways):
-                if isinstance(way, dict):
-                    turns[n].append(timed(way[threads]))
-                    continue
                 turns[n].append(way.turn(threads))
                 if isinstance(way, Fovea):
                     rows[n].append(way.row)
         for n, way in enumerate(ways):
-            if isinstance(way, dict):
-                way = way[threads]
             read, token = (statistics.median(t[i] for t in turns[n]) for i in (0, 1))
             ids = rows[n][0]["ids"] if rows[n] else way.write(1 + TOKENS)
             expected = expected or ids
@@ -336,6 +374,8 @@ def measure(name: str, work: pathlib.Path, o: argparse.Namespace) -> list[dict[s
                     result["memory"] = max(bytes for _, bytes in starts) / weights
             results.append(result)
             print(line(result), flush=True)
+        for rival in rivals:
+            rival.process.close()
     return results
 
 
@@ -360,8 +400,7 @@ def main() -> None:
     parser.add_argument("--json", type=pathlib.Path)
     parser.add_argument("--keep", type=pathlib.Path, help="a folder for the models, which are then kept")
     o = parser.parse_args()
-    hf.logging.set_verbosity_error()
-    hf.utils.logging.disable_progress_bar()
+    quiet()
     print(f"transformers {hf.__version__}, torch {torch.__version__}, ctranslate2 {ctranslate2.__version__}")
     results = []
     for name in o.models.split(","):
