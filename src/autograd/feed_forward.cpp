@@ -94,8 +94,11 @@ Var packed_feed_forward(const Var& x, const FeedForwardWeights& weights, Activat
   if (gated) inner.push_back(product_of(x, weights.first, nullptr));
   const std::int64_t rows = inner.front().rows, size = weights.first.weight.size(0);
   Executor& executor = default_executor();
-  const ActivationFunction activate = value_of(activation);
-  InnerRows between(inner.front().weight->type(), rows, size);
+  const WeightType type = inner.front().weight->type();
+  // Products of bf16 round what they multiply.
+  const ActivationFunction activate =
+      type == WeightType::bf16 ? short_value_of(activation) : value_of(activation);
+  InnerRows between(type, rows, size);
   const ProductRows prepared(inner.front(), executor);
   // With more rows, the two blocks of f32 would not stay in the second-level cache beside the rows of x.
   constexpr std::int64_t most_rows = 192;
