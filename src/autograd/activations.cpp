@@ -51,8 +51,8 @@ template <class... C>
 
 // x·P(x) for a distribution function P with P(-x) = 1 - P(x) is max(x, 0) - a·P(-a) with a = |x|, and log2
 // P(-a) is nearly a parabola. So P(-a) takes one polynomial, of the coefficients c, and a power of 2, which
-// is never above 1/2, and no division. Beyond `end`, a·P(-a) stays below 1.2e-7 and counts as its value
-// there.
+// is never above 1/2, and no division. Beyond `end`, a·P(-a) counts as its value there: 1.1e-7 for gelu and
+// 2.3e-7 for gelu_tanh, at minus infinity too.
 template <class... C>
 [[gnu::always_inline]] inline float times_distribution(float x, float end, C... c) {
   const float size = x < 0.0f ? -x : x;

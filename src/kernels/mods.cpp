@@ -57,8 +57,7 @@ bool wanted(const ModArgument<T>& argument) {
 }
 
 // The values of a table that all queries share: one for each diagonal of the tile, from the largest distance
-// to the smallest. A row begins one number before the row above it. With a number for each score instead,
-// T5-small's attention in bf16 took twice as long.
+// to the smallest. A row begins one number before the row above it.
 template <class T>
 typename ModTile<T>::Argument diagonals(const Entries& entries, const T* table, std::int64_t stride,
                                         const ModPlace& at, T* to) {

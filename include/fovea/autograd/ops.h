@@ -100,9 +100,9 @@ struct FeedForwardWeights {
   LinearWeights first, second, gate = {};
 };
 /// second(activation(first(x))), or second(activation(gate(x)) ∘ first(x)), with the bits of these ops one by
-/// one, but gelu and gelu_tanh with packed weights of bf16 err by 1e-4 of themselves or 2.5e-7. Where nothing
-/// is recorded and all weights are packed in one type, inner rows are activated while they lie in a near
-/// cache.
+/// one. With packed weights of bf16, gelu and gelu_tanh are approximations: 1e-4 relative or 2.5e-7 absolute
+/// error. Where nothing is recorded and all weights are packed in one type, inner rows are activated while
+/// they lie in a near cache.
 Var feed_forward(const Var& x, const FeedForwardWeights& weights, Activation activation,
                  Products products = Products::fastest);
 /// table [V, D], ids (each in [0, V)) -> [ids.size(), D], times `factor`.
