@@ -45,16 +45,6 @@ float* scratch(std::int64_t count) {
   return memory.data();
 }
 
-// The block of a product, without gaps, in `to`.
-const float* block_of(const ProductRows& rows, PackedProducts p, const ProductBlockAt& at, float* to) {
-  p.y = to;
-  p.y_stride = at.last - at.column;
-  p.first_row = at.row;
-  p.first_column = at.column;
-  rows.multiply(p, at);
-  return to;
-}
-
 // What lies between the two products of a feed-forward part: rows of the inner size, as the second reads
 // them.
 class InnerRows {
@@ -118,7 +108,7 @@ Var packed_feed_forward(const Var& x, const FeedForwardWeights& weights, Activat
         float* memory = scratch(2 * count);
         float* y = memory;
         for (const PackedProducts& p : inner) {
-          block_of(prepared, p, at, y);
+          prepared.multiply_into(p, at, y);
           y += count;
         }
         activate(memory, count, memory);
@@ -172,7 +162,8 @@ KeptVector<Var> linears_in_bf16(const Var& x, std::span<const LinearWeights> lay
   const ProductRows rows(each.front(), default_executor());
   for_blocks(each, default_executor(), [&](std::size_t n, const ProductBlockAt& at) {
     const std::int64_t width = at.last - at.column, out = each[n].weight->out();
-    const float* from = block_of(rows, each[n], at, scratch((at.end - at.row) * width));
+    float* from = scratch((at.end - at.row) * width);
+    rows.multiply_into(each[n], at, from);
     auto* to = result[n].value().data<bfloat16>() + at.row * out + at.column;
     for (std::int64_t r = at.row; r < at.end; ++r, from += width, to += out) kernels::narrow(from, width, to);
   });

@@ -159,15 +159,16 @@ BlockRows block_rows_of(WeightType type) {
 }
 
 // A cut of rows and of the columns of one product or several. Blocks of rows differ by one tile at most: a
-// last block of the rows that are left over would read all panels for few rows, 2 MB for 4 of 1,024 rows of
-// 2,048 numbers.
+// last block of the rows that are left over would read all panels for them. Of 1,024 rows of 2,048 numbers
+// it had 4.
 class Cut {
  public:
   Cut(std::span<const PackedProducts> cut, std::int64_t most_rows, std::int64_t wanted)
       : cut_(cut), rows_(cut.front().rows) {
     const auto [tile, least, numbers] = block_rows_of(cut.front().weight->type());
     const std::int64_t in = std::max<std::int64_t>(cut.front().weight->in(), 1),
-                       most = std::min(most_rows, std::max(least, numbers / in / tile * tile));
+                       most =
+                           std::max(tile, std::min(most_rows, std::max(least, numbers / in / tile * tile)));
     tile_ = tile;
     tiles_ = pieces(rows_, tile);
     down_ = pieces(tiles_, most / tile);
@@ -282,13 +283,16 @@ void ProductRows::multiply_in_pieces(const PackedProducts& p, const ProductBlock
   thread_local std::vector<float> memory;
   const auto count = static_cast<std::size_t>((at.end - at.row) * (at.last - at.column));
   if (memory.size() < count) memory.resize(count);
-  PackedProducts block = p;
-  block.y = memory.data();
-  block.y_stride = at.last - at.column;
-  block.first_row = at.row;
-  block.first_column = at.column;
-  multiply(block, at);
+  multiply_into(p, at, memory.data());
   each(memory.data(), at);
+}
+
+void ProductRows::multiply_into(PackedProducts p, const ProductBlockAt& at, float* to) const {
+  p.y = to;
+  p.y_stride = at.last - at.column;
+  p.first_row = at.row;
+  p.first_column = at.column;
+  multiply(p, at);
 }
 
 void packed_products(const PackedProducts& p, Executor& executor) {

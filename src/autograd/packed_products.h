@@ -52,6 +52,8 @@ class ProductRows {
   std::uint32_t* pairs() noexcept { return pairs_.get(); }
   /// A block of a product of these rows. p.x is not read.
   void multiply(const PackedProducts& p, const ProductBlockAt& at) const;
+  /// The same block without gaps in `to`.
+  void multiply_into(PackedProducts p, const ProductBlockAt& at, float* to) const;
   /// The same, but `each` gets the pieces of the block one after the other, and p.y is not written. Products
   /// by dot products of bf16 give tiles, which still lie in the first-level cache; others give whole blocks.
   void multiply_in_pieces(const PackedProducts& p, const ProductBlockAt& at, const ProductPiece& each) const;

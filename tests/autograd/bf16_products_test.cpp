@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -67,6 +68,31 @@ TEST(Bf16Products, EveryPathSumsTheProductsOfRoundedNumbers) {
         }
       }
     }
+  }
+}
+
+TEST(Bf16Products, PiecesAreThoseOfTheBlock) {
+  if (!runs_here(Bf16Path::dots)) GTEST_SKIP() << "no AVX512_BF16";
+  for (const auto& [in, out] : product_sizes) {
+    SCOPED_TRACE(std::to_string(in) + " to " + std::to_string(out));
+    const Tensor x = drawn({rows, in}, 1), weight = drawn({out, in}, 2), bias = drawn({out}, 3);
+    const PackedMatrix packed(weight, WeightType::bf16);
+    std::vector<std::uint8_t> covered(static_cast<std::size_t>(rows * out));
+    const Tensor y = product_by_blocks(
+        x, packed, bias, [&](const PackedProducts& p) { return bf16_rows(p, default_executor()); },
+        [&](const PackedProducts& p, const auto& pairs, const ProductBlockAt& at) {
+          bf16_packed_dot_pieces(p, pairs.get(), at, [&](const float* piece, const ProductBlockAt& place) {
+            const std::int64_t width = place.last - place.column;
+            for (std::int64_t r = place.row; r < place.end; ++r, piece += width) {
+              std::copy_n(piece, width, p.y + r * out + place.column);
+              for (std::int64_t n = place.column; n < place.last; ++n)
+                ++covered[static_cast<std::size_t>(r * out + n)];
+            }
+          });
+        });
+    const Tensor whole = product(x, packed, bias, Bf16Path::dots);
+    EXPECT_EQ(std::memcmp(y.raw(), whole.raw(), y.bytes()), 0);
+    EXPECT_EQ(covered, std::vector<std::uint8_t>(covered.size(), 1));
   }
 }
 

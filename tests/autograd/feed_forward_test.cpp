@@ -120,8 +120,8 @@ TEST_P(OfWeights, AFeedForwardPartHasTheBitsOfItsOps) {
 TEST(ShortActivations, AreNearTheirDefinitions) {
   std::vector<float> x;
   for (int i = -160000; i <= 160000; ++i) x.push_back(static_cast<float>(i) / 8000.0f);
-  for (const float far :
-       {-3e38f, -1e4f, 1e-38f, -1e-38f, 1e4f, 3e38f, std::numeric_limits<float>::infinity()})
+  for (const float far : {-std::numeric_limits<float>::infinity(), -3e38f, -1e4f, 1e-38f, -1e-38f, -0.0f,
+                          1e4f, 3e38f, std::numeric_limits<float>::infinity()})
     x.push_back(far);
   std::vector<float> y(x.size());
   for (const Activation activation : {Activation::gelu, Activation::gelu_tanh}) {

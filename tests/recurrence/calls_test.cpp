@@ -4,6 +4,7 @@
 #include <functional>
 
 #include "fovea/core/executor.h"
+#include "plan/differences.h"
 #include "recurrence/kernels.h"
 
 namespace fovea::testing {
@@ -245,6 +246,40 @@ TEST(RecurrenceCalls, BackwardOfASumNeedsItsOutputAndDenominator) {
   EXPECT_EQ(backward({.d_output = d_output}), "output");
   EXPECT_EQ(backward({.d_output = d_output, .output = output}), "denominator");
   EXPECT_EQ(backward({.d_output = d_output, .output = output, .denominator = sums}), "");
+}
+
+// The last unit first.
+class LastUnitFirst final : public Executor {
+ public:
+  int thread_count() const noexcept override { return 2; }
+  void parallel_for(std::int64_t count, ParallelBody body) override {
+    for (std::int64_t i = count; i-- > 0;) body(i, 0);
+  }
+};
+
+// Two tiles of value columns. Both read the sums of keys, and one writes them.
+TEST(RecurrenceCalls, TilesReadTheSumsThatOneWrites) {
+  RecurrenceCase c = gated_delta();
+  c.spec = {.feature_map = EluPlusOne{}, .normalizer = KeySum{}};
+  c.shape.value_dim = 193;
+  const RecurrenceData data(c);
+  for (const std::string& kernel : runnable_recurrence_kernels()) {
+    if (!runs(kernel, DType::f32)) continue;
+    const RecurrencePlan plan = make_recurrence_plan(c.spec, c.plan_shape(), {.kernel = kernel});
+    const Tensor initial = Tensor::copy_of(data.inputs.initial_state.view);
+    LastUnitFirst executor;
+    const auto results = [&](const Tensor& state) {
+      RecurrenceInputs inputs = data.views();
+      inputs.initial_state = initial;
+      const Tensor output =
+          unwritten(DType::f32, {c.entries(), plan.shape().num_output_heads(), c.len(), 193});
+      recur(plan, inputs, {.output = output, .final_state = state}, {.executor = &executor});
+      return std::vector<Tensor>{output, state};
+    };
+    SCOPED_TRACE(kernel);
+    const std::vector<Tensor> beside = results(unwritten_like(initial));
+    expect_same_bits(results(initial), beside);
+  }
 }
 
 TEST(RecurrenceCalls, AWorkspaceOfThePlansSizeIsEnough) {

@@ -286,18 +286,35 @@ size_t ForwardUnitBytes(const RecurrenceProblem<T>& p) {
   ForwardMemory<T, Terms>(p, ColumnsOf(p, 0), carve);
   return carve.Used();
 }
+/// Each tile of a unit reads the initial sums of keys, and one writes the final ones. That may be the same
+/// memory, so several tiles read a copy.
+template <class T>
+HWY_INLINE T* TakeInitialSums(const RecurrenceProblem<T>& p, Carve& carve) {
+  return carve.Take<T>(p.sums_keys && TilesOf(p).count > 1 ? p.sequence_count * p.heads * p.key_dim : 0);
+}
 template <class T, class Terms = NumberTerms<T>>
 size_t ChunkedForwardBytes(const RecurrenceProblem<T>& p, int threads) {
-  return ForwardUnitBytes<T, Terms>(p) * static_cast<size_t>(threads);
+  Carve carve(nullptr);
+  TakeInitialSums(p, carve);
+  return carve.Used() + ForwardUnitBytes<T, Terms>(p) * static_cast<size_t>(threads);
 }
 template <class T, class Terms = NumberTerms<T>>
 void ChunkedForward(const RecurrenceProblem<T>& p, const RecurrenceResults<T>& results, Executor& executor,
                     std::byte* memory) {
   const size_t bytes = ForwardUnitBytes<T, Terms>(p);
   const int64_t tiles = TilesOf(p).count, of_sequence = p.heads * tiles;
+  Carve carve(memory);
+  T* sums = TakeInitialSums(p, carve);
+  RecurrenceProblem<T> copied = p;
+  if (p.sums_keys && tiles > 1 && p.initial_state) {
+    for (int64_t row = 0; row < p.sequence_count * p.heads * p.key_dim; ++row)
+      sums[row] = p.initial_state[row * StateColumns(p) + p.value_dim];
+    copied.initial_sums = sums;
+  }
+  std::byte* of_threads = memory + carve.Used();
   executor.parallel_for(p.sequence_count * of_sequence, [&](int64_t unit, int worker) {
-    ForwardUnit<T, Terms>(p, results, unit / of_sequence, unit % of_sequence / tiles, unit % tiles,
-                          memory + bytes * static_cast<size_t>(worker));
+    ForwardUnit<T, Terms>(copied, results, unit / of_sequence, unit % of_sequence / tiles, unit % tiles,
+                          of_threads + bytes * static_cast<size_t>(worker));
   });
 }
 

@@ -27,6 +27,7 @@ class KeySums {
     if (!p.sums_keys) return;
     Fill(T{1}, kChunk, ones_);
     Fill(T{0}, Padded<T>(p.key_dim), sums_);
+    if (p.initial_sums) return Copy(p.initial_sums + unit * p.key_dim, p.key_dim, sums_);
     for (int64_t i = 0; p.initial_state && i < p.key_dim; ++i)
       sums_[i] = p.initial_state[(unit * p.key_dim + i) * StateColumns(p) + p.value_dim];
   }

@@ -55,6 +55,8 @@ struct RecurrenceProblem {
   const T* bonus = nullptr;            ///< before_decay: [heads, key_dim]
   const T* initial_state =
       nullptr;  ///< [sequences, heads, key_dim, value_dim], and a column more if sums_keys; null: zeros
+  const T* initial_sums =
+      nullptr;  ///< a copy of that column, which a kernel makes; null: it reads the column
 
   std::int64_t output_heads() const { return std::max(query_heads, heads); }
   std::int64_t key_head(std::int64_t head) const { return head / (heads / key_heads); }
