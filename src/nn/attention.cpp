@@ -82,16 +82,18 @@ std::size_t entries_of(std::span<const std::int64_t> starts) {
 MultiHeadAttention::MultiHeadAttention(ParameterSet& set, const std::string& name, std::int64_t dim,
                                        const AttentionOptions& options, const MultiHeadAttention* shared)
     : options_(complete(options, dim)),
-      query_(set, name + ".q_proj", dim, options_.num_query_heads * options_.head_dim, options_.biases.query),
+      query_(set, name + ".q_proj", dim, options_.num_query_heads * options_.head_dim, options_.biases.query,
+             query_key_value_gain),
       gate_(options_.output_gate == AttentionOptions::OutputGate::with
                 ? Linear(set, name + ".gate_proj", dim, options_.num_query_heads * options_.value_dim,
                          options_.biases.query)
                 : Linear()),
-      key_(reads_keys(options_.spec) ? Linear(set, name + ".k_proj", options_.memory_dim,
-                                              options_.num_kv_heads * options_.head_dim, options_.biases.key)
-                                     : Linear()),
+      key_(reads_keys(options_.spec)
+               ? Linear(set, name + ".k_proj", options_.memory_dim, options_.num_kv_heads * options_.head_dim,
+                        options_.biases.key, query_key_value_gain)
+               : Linear()),
       value_(set, name + ".v_proj", options_.memory_dim, options_.num_kv_heads * options_.value_dim,
-             options_.biases.value),
+             options_.biases.value, query_key_value_gain),
       output_(set, name + ".out_proj", options_.num_query_heads * options_.value_dim, dim,
               options_.biases.output),
       masks_(!(options_.spec.mask == Mask(Everything{}))),

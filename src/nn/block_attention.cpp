@@ -123,9 +123,9 @@ const char* name_of(By by) {
 BlockAttention::BlockAttention(ParameterSet& set, const std::string& name, std::int64_t dim,
                                const BlockAttentionOptions& options)
     : options_(completed(options, dim)),
-      query_(set, name + ".q_proj", dim, width()),
-      key_(set, name + ".k_proj", dim, width()),
-      value_(set, name + ".v_proj", dim, width()),
+      query_(set, name + ".q_proj", dim, width(), Linear::Bias::with, query_key_value_gain),
+      key_(set, name + ".k_proj", dim, width(), Linear::Bias::with, query_key_value_gain),
+      value_(set, name + ".v_proj", dim, width(), Linear::Bias::with, query_key_value_gain),
       output_(set, name + ".out_proj", width(), dim),
       plans_(std::make_shared<autograd::PlanCache>()) {
   if (options_.by == By::sums) {

@@ -9,8 +9,9 @@
 
 namespace fovea::nn {
 
-Linear::Linear(ParameterSet& set, const std::string& name, std::int64_t in, std::int64_t out, Bias with_bias)
-    : weight(&set.xavier(name + ".weight", {out, in})),
+Linear::Linear(ParameterSet& set, const std::string& name, std::int64_t in, std::int64_t out, Bias with_bias,
+               float gain)
+    : weight(&set.xavier(name + ".weight", {out, in}, gain)),
       bias(with_bias == Bias::with ? &set.constant(name + ".bias", {out}, 0.0f) : nullptr) {
   weight->multiplies_rows = true;
 }

@@ -138,7 +138,10 @@ for begin in range(0, len(whole) - 3, 7):
         expected = whole[:whole.find(stop)]
         options = ("--prompt", "the cat", "--length", "30", "--seed", "5", "--stop", "never so", "--stop", stop)
         assert run(*options) == expected + "\n", (stop, expected, run(*options))
-answer = json.loads(run(*options, "--json"))
+middle = len(whole) // 2  # so that it ends before the last token
+stop = whole[middle:middle + 2]
+expected = whole[:whole.find(stop)]
+answer = json.loads(run(*options[:-1], stop, "--json"))
 assert answer["text"] == expected and answer["finish"] == "stop" and answer["tokens"] == len(answer["ids"]) < 30, answer
 with open("stops.jsonl", "w") as file:
     print(json.dumps({"prompt": "the cat", "length": 30, "seed": 5, "stop": [stop], "min_p": 0.0, "repetition_penalty": 1.0}), file=file)

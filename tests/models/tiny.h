@@ -97,7 +97,7 @@ inline Kind mixer_kind(const std::string& encoder, const std::string& decoder) {
                 return make_transformer(config, seed);
               },
           .attentions = {.encoder = attentions(reads), .decoder = attentions(writes), .cross = 2},
-          .step = 0.002};
+          .step = 0.001};
 }
 
 inline Kind transformer_kind(

@@ -1,9 +1,12 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <string>
 #include <vector>
 
 #include "fovea/nn/attention.h"
+#include "fovea/nn/block_attention.h"
 #include "fovea/nn/layers.h"
 #include "fovea/nn/optimizer.h"
 #include "nn/kept_rows.h"
@@ -126,6 +129,30 @@ TEST(MultiHeadAttention, StepsOverKeptKeysEqualTheCausalCall) {
     }
   }
   EXPECT_THROW(MultiHeadAttention(set, "y", 10, {.num_query_heads = 3}), InvalidArgument);
+}
+
+// Queries, keys and values start as one matrix by Xavier, of 3 · 64 rows, whose bound is 1/√2 of that of 64
+// rows. 4,096 uniform draws reach 0.99 of their bound, except with a chance of e^-41.
+TEST(MultiHeadAttention, QueriesKeysAndValuesStartAsOneMatrix) {
+  ParameterSet set(2);
+  const MultiHeadAttention layer(set, "x", 64, {.num_query_heads = 4});
+  const BlockAttention blocks(set, "y", 64, {.num_heads = 4, .block = 8, .kept = 2});
+  const auto largest = [&](const std::string& name) {
+    const Tensor& value = set.at(name).value;
+    float found = 0.0f;
+    for (std::int64_t i = 0; i < value.count(); ++i)
+      found = std::max(found, std::abs(value.data<float>()[i]));
+    return found;
+  };
+  const float together = std::sqrt(6.0f / (3 * 64 + 64)), alone = std::sqrt(6.0f / (64 + 64));
+  for (const std::string name : {"x", "y"}) {
+    for (const char* projection : {".q_proj.weight", ".k_proj.weight", ".v_proj.weight"}) {
+      EXPECT_LE(largest(name + projection), together * 1.000001f) << name << projection;
+      EXPECT_GE(largest(name + projection), together * 0.99f) << name << projection;
+    }
+    EXPECT_LE(largest(name + ".out_proj.weight"), alone) << name;
+    EXPECT_GE(largest(name + ".out_proj.weight"), alone * 0.99f) << name;
+  }
 }
 
 TEST(MultiHeadAttention, StartKeysAsQueriesCopiesTheProjection) {

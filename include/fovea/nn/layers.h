@@ -16,12 +16,18 @@ struct Linear {
   Parameter* bias = nullptr;    ///< [out], "<name>.bias"; null: none
   enum class Bias { with, without };
   Linear() = default;
+  /// `gain` is that of ParameterSet::xavier.
   Linear(ParameterSet& set, const std::string& name, std::int64_t in, std::int64_t out,
-         Bias bias = Bias::with);
+         Bias bias = Bias::with, float gain = 1.0f);
   Var operator()(Context& context, const Var& x) const;
   /// For ops of several layers.
   autograd::LinearWeights weights(Context& context) const;
 };
+
+/// 1/√2: the gain of the projections of queries, keys and values in attention layers. With rows of one width
+/// it is that of fairseq and PyTorch: Xavier's bound of one matrix for all three, [3 · dim, dim]. Layers with
+/// other widths have it too (docs/decisions/0049).
+inline constexpr float query_key_value_gain = 0.70710678f;
 
 /// How rows are normalised.
 struct NormSpec {
@@ -89,9 +95,10 @@ struct RnnLayer {
 /// works: s = c·(U'k)ᵀ(W'q) with c = 1/sqrt(dim) is (U k)ᵀ(W q) with U = √c·U' and W = √c·W'. So each of n
 /// matrices is multiplied by c^(1/n), and so is its rate_factor. Yang et al. 2022 (arXiv 2203.03466) exchange
 /// a multiplier for a start and a rate in this way. Recurrent states tend to have elements of ±1. Queries and
-/// keys like these then have scores of a standard deviation near 1 at any width. One update of Adam then
-/// changes the scores by no more than it changes those of the scaled dot product. Call this once, right after
-/// the matrices were declared. Throws InvalidArgument for no matrix or dim < 1.
+/// keys like these then have scores of a standard deviation near 1 at any width, and near 1/2 in attention
+/// layers, whose projections have query_key_value_gain. One update of Adam then changes the scores by no more
+/// than it changes those of the scaled dot product. Call this once, right after the matrices were declared.
+/// Throws InvalidArgument for no matrix or dim < 1.
 void scale_score(std::initializer_list<Parameter*> matrices, std::int64_t dim);
 
 /// Before training: copies "<name>.q_proj.weight" into "<name>.k_proj.weight" for every attention in `set`.
