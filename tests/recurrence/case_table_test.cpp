@@ -100,6 +100,19 @@ TEST_P(RecurrenceKernels, AgreeWithTheReference) {
   }
 }
 
+TEST_P(RecurrenceKernels, FeaturesAndSumsOfKeysAgreeWithTheReference) {
+  if (GetParam() == "reference") GTEST_SKIP() << "it is compared with central differences";
+  for (RecurrenceCase& c : mapped_recurrence_cases()) {
+    if (!runs(GetParam(), c.dtype)) continue;
+    const RecurrenceData data(c);
+    const RecurrenceRun reference = run_case(c, data, "reference");
+    EXPECT_EQ(difference(run_case(c, data, GetParam()), reference, tolerance(c, reference)), "") << c.name;
+    if (GetParam().find("chunked") == std::string::npos) continue;
+    const RecurrenceRun saved = run_case(c, data, GetParam(), nullptr, States::saved);
+    EXPECT_EQ(difference(saved, reference, tolerance(c, reference)), "") << c.name << " with saved states";
+  }
+}
+
 // Rows that lie a KiB or more apart are copied, others are read where they are.
 TEST_P(RecurrenceKernels, AgreeWhereRowsLieFarApart) {
   if (GetParam() == "reference") GTEST_SKIP() << "it is compared with central differences";

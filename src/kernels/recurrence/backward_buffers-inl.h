@@ -34,16 +34,17 @@ struct BackwardBuffers {
   T* ends;         // [dim]: the derivative by the sum of all gates of a chunk
   T* bonus;        // [dim]
   T* row;          // [dim] and [stride]: a scratch buffer
-  T* z;            // [key_dim][stride]
-  T* checkpoints;  // [segments][key_dim][stride]: the state before each segment
-  T* states;       // [chunks of a segment + 1][key_dim][stride]: before each, and behind the last
+  T* sum_reads;    // [readers · 16]: the derivative by what a row reads of the sums of keys
+  T* z;            // see StateSize
+  T* checkpoints;  // [segments][state]: before each segment
+  T* states;       // [chunks of a segment + 1][state]: before each, and behind the last
   T* written;      // [chunks of a segment][16][stride]: W of each; null where W = Y
 };
 
 template <class T>
 HWY_INLINE BackwardBuffers<T> TakeBackwardBuffers(const RecurrenceProblem<T>& p, const Chunk<T>& c,
                                                   Carve& carve) {
-  const int64_t stride = Padded<T>(TilesOf(p).width), values = kChunk * stride, state = p.key_dim * stride,
+  const int64_t stride = Padded<T>(TilesOf(p).width), values = kChunk * stride, state = StateSize(p),
                 chunks = SegmentChunks(p), tokens = chunks * kChunk,
                 segments = (p.longest + tokens - 1) / tokens;
   BackwardBuffers<T> s;
@@ -56,6 +57,7 @@ HWY_INLINE BackwardBuffers<T> TakeBackwardBuffers(const RecurrenceProblem<T>& p,
   s.ends = carve.Take<T>(c.dim);
   s.bonus = carve.Take<T>(c.dim);
   s.row = carve.Take<T>(HWY_MAX(c.dim, stride));
+  s.sum_reads = carve.Take<T>(p.sums_keys ? c.readers * kChunk : 0);
   s.z = carve.Take<T>(state);
   s.checkpoints = carve.Take<T>(segments * state);
   s.states = carve.Take<T>((chunks + 1) * state);

@@ -59,8 +59,7 @@ struct RecurrenceCandidate : CompiledKernel<RecurrenceCode> {
   /// ask. If there is no function, it is always the better one.
   const char* (*slower)(const RecurrenceRequest&) = nullptr;
   std::int64_t chunk = 1;  ///< a sequence cut at multiples of this many tokens keeps its bits
-  /// Whether forward of additive writes makes features and sums of keys itself, in place of the plan's
-  /// copies. Not by pairs of bf16 numbers: backward, which has copies, computes the bits of the states again.
+  /// Whether additive writes make features and sums of keys themselves, in place of the plan's copies.
   bool maps = false;
 };
 

@@ -214,6 +214,17 @@ HWY_NOINLINE void GatherFeatures(const RecurrenceProblem<T>& p, const StoredOper
   Fill(T{0}, (kChunk - at.count) * dim, to + at.count * dim);
 }
 
+/// dx *= f · the derivative of elu, which is the smaller of elu(x) + 1 and 1, from rows of f · (elu(x) + 1).
+template <class T>
+HWY_INLINE void TimesFeatureSlope(const T* rows, T f, int64_t dim, T* dx) {
+  const hn::ScalableTag<T> d;
+  const auto factor = hn::Set(d, f);
+  for (int64_t j = 0; j < dim; j += static_cast<int64_t>(hn::Lanes(d))) {
+    const auto slope = AtMost(hn::Abs(factor), hn::Abs(hn::LoadU(d, rows + j)));
+    hn::StoreU(hn::Mul(hn::LoadU(d, dx + j), hn::CopySign(slope, factor)), d, dx + j);
+  }
+}
+
 /// Beta of token i of the chunk; 1 where there is none.
 template <class T>
 HWY_INLINE T BetaAt(const RecurrenceProblem<T>& p, const ChunkAt& at, int64_t i) {

@@ -56,9 +56,9 @@ class FetchedRows {
   }
 
  private:
-  /// Of backward: key, value, erase, a, b, log_decay and their gradients; query, its gradient, d_output. And
-  /// W of saved chunks, whose states are key_dim rows more.
-  static int64_t MostRows(const RecurrenceProblem<T>& p) { return 13 + 3 * ReadersOf(p); }
+  /// Of backward: key, value, erase, a, b, log_decay and their gradients; query, its gradient, d_output,
+  /// output. And W of saved chunks, whose states are key_dim rows more.
+  static int64_t MostRows(const RecurrenceProblem<T>& p) { return 13 + 4 * ReadersOf(p); }
   static constexpr int64_t kLine = 64, kLinesAtOnce = 16;
   /// Rows that are still to be fetched. The stride and the size of each are in bytes.
   struct Piece {

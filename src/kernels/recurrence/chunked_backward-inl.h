@@ -66,7 +66,8 @@ class BackwardUnit {
         terms_(p, columns_, c_, f_, carve_),
         s_(TakeBackwardBuffers(p, c_, carve_)),
         m_(p, columns_, carve_) {
-    state_size_ = p.key_dim * columns_.stride;
+    state_size_ = StateSize(p);
+    tile_size_ = TileSize(p);
   }
 
   HWY_NOINLINE void Run() {
@@ -75,8 +76,12 @@ class BackwardUnit {
     Fill(T{0}, c_.dim, s_.bonus);
     FillReachTables(p_, c_);
     LoadState(p_, g_.d_final_state, unit, columns_, s_.z);
+    LoadSums(p_, columns_.writes_sums ? g_.d_final_state : nullptr, unit, s_.z + tile_size_);
     const T constant = g_.saved ? FromSaved() : FromAgain();
-    if (g_.initial_state) StoreState(p_, s_.z, unit, columns_, g_.initial_state);
+    if (g_.initial_state) {
+      StoreState(p_, s_.z, unit, columns_, g_.initial_state);
+      if (columns_.writes_sums) StoreSums(p_, s_.z + tile_size_, unit, g_.initial_state);
+    }
     const int64_t slot = (n_ * TilesOf(p_).count + tile_) * p_.heads + h_;
     if (targets_.constant_log_decay) targets_.constant_log_decay[slot] = constant;
     if (targets_.bonus) Copy(s_.bonus, p_.key_dim, targets_.bonus + slot * p_.key_dim);
@@ -97,6 +102,7 @@ class BackwardUnit {
   HWY_INLINE T FromAgain() {
     const int64_t segments = (p_.sequences[n_].count + segment_tokens_ - 1) / segment_tokens_;
     LoadState(p_, p_.initial_state, n_ * p_.heads + h_, columns_, s_.states);
+    LoadSums(p_, p_.initial_state, n_ * p_.heads + h_, s_.states + tile_size_);
     for (int64_t segment = 0; segment < segments; ++segment) {
       Copy(s_.states, state_size_, s_.checkpoints + segment * state_size_);
       if (segment + 1 < segments) Advance(segment, false);
@@ -140,6 +146,7 @@ class BackwardUnit {
       WriteRows(terms_, from, written, fetch_);
       if (s_.written) Fill(T{0}, (kChunk - at.count) * columns_.stride, written + at.count * columns_.stride);
       UpdateState<Terms, T>(terms_, written, from, to, nullptr, fetch_);
+      UpdateSums(terms_, from + tile_size_, to + tile_size_);
       fetch_.Rest();
     }
     return chunks;
@@ -158,6 +165,8 @@ class BackwardUnit {
       for (int64_t reader = 0; queries_ && reader < c_.readers; ++reader) {
         fetch_.Add(p_, p_.query, QueryHeadOf(p_, h_, reader), before, 0, p_.key_dim);
         fetch_.Add(p_, g_.d_output, h_ * c_.readers + reader, before, columns_.first, columns_.count);
+        if (columns_.writes_sums)
+          fetch_.Add(p_, g_.output, h_ * c_.readers + reader, before, 0, p_.value_dim);
       }
     }
     const auto add = [&](const GradientTarget<T>& target, int64_t head) {
@@ -180,9 +189,11 @@ class BackwardUnit {
     SetMatrices(at, state);
     WrittenGradients(at);
     PairAndRowGradients(at, written);
+    if (columns_.writes_sums) AddSumGradients(at, state + tile_size_);
     const bool gates = p_.decay != DecayKind::none;
     if (gates) EndGradients(at, state);
     UpdateZ(at);
+    if (columns_.writes_sums) UpdateSumZ(at);
     const bool mild = p_.decay == DecayKind::key && MildDecays(c_, at.count);
     if (mild && MildGradients(at, queries_, c_, s_.rows)) {
       MildPairsBackward(p_, at, queries_, c_, s_.rows, fetch_);
@@ -205,10 +216,72 @@ class BackwardUnit {
 
   HWY_INLINE void GatherOutputGradients(const ChunkAt& at) {
     for (int64_t reader = 0; queries_ && reader < c_.readers; ++reader) {
+      T factors[kChunk];
+      InverseDenominators(at, reader, factors);
+      if (columns_.writes_sums) SumReadGradients(at, reader, factors);
       GatherRows(
           g_.d_output, p_.sequences[n_], h_ * c_.readers + reader, at, columns_.first, columns_.count,
-          columns_.stride, [](int64_t) { return T(1); }, s_.d_outputs + reader * kChunk * columns_.stride);
+          columns_.stride, [&](int64_t i) { return factors[i]; },
+          s_.d_outputs + reader * kChunk * columns_.stride);
     }
+  }
+  /// An output is num / den, so the derivative by num is that by the output, over den; 1 without a divisor.
+  HWY_INLINE void InverseDenominators(const ChunkAt& at, int64_t reader, T* factors) {
+    const TokenSequence& sequence = p_.sequences[n_];
+    Fill(T{1}, kChunk, factors);
+    for (int64_t i = 0; p_.sums_keys && i < at.count; ++i) {
+      factors[i] = T(1) / *RecurrenceRow(g_.denominator, sequence.entry, h_ * c_.readers + reader,
+                                         sequence.row(at.begin + i));
+    }
+  }
+  /// And that by den is -⟨that by the output, output⟩ / den.
+  HWY_NOINLINE void SumReadGradients(const ChunkAt& at, int64_t reader, const T* factors) {
+    constexpr int64_t kPiece = 64;
+    const TokenSequence& sequence = p_.sequences[n_];
+    const int64_t head = h_ * c_.readers + reader;
+    T* to = s_.sum_reads + reader * kChunk;
+    Fill(T{0}, kChunk, to);
+    for (int64_t i = 0; i < at.count; ++i) {
+      const int64_t row = sequence.row(at.begin + i);
+      if (RowsAreOf<T>(g_.output.dtype) && RowsAreOf<T>(g_.d_output.dtype)) {
+        to[i] = Dot(reinterpret_cast<const T*>(RecurrenceRow(g_.output, sequence.entry, head, row)),
+                    reinterpret_cast<const T*>(RecurrenceRow(g_.d_output, sequence.entry, head, row)),
+                    p_.value_dim);
+      }
+      for (int64_t first = 0; !RowsAreOf<T>(g_.output.dtype) && first < p_.value_dim; first += kPiece) {
+        T output[kPiece], d_output[kPiece];
+        const int64_t count = HWY_MIN(kPiece, p_.value_dim - first);
+        ReadStored(g_.output, sequence.entry, head, row, first, count, output);
+        ReadStored(g_.d_output, sequence.entry, head, row, first, count, d_output);
+        to[i] += Dot(output, d_output, count);
+      }
+      to[i] *= -factors[i];
+    }
+  }
+  /// What a column of ones behind the values would add, whose states are the sums.
+  HWY_NOINLINE void AddSumGradients(const ChunkAt& at, const T* sums) {
+    const int64_t rows = queries_ ? c_.QueryRows(at.count) : 0;
+    for (int64_t row = 0; row < rows; ++row) {
+      AddScaled(s_.sum_reads[row], sums, c_.dim, s_.rows.dq + row * c_.dim);
+      AddTo(s_.sum_reads[row], s_.rows.qk + row * kChunk);
+    }
+    for (int64_t i = 0; i < at.count; ++i)
+      AddScaled(T(1), s_.z + tile_size_, c_.dim, s_.rows.dk + i * c_.dim);
+  }
+  HWY_INLINE static void AddTo(T x, T* pairs) {
+    const hn::ScalableTag<T> d;
+    for (int64_t j = 0; j < kChunk; j += static_cast<int64_t>(hn::Lanes(d)))
+      hn::StoreU(hn::Add(hn::LoadU(d, pairs + j), hn::Set(d, x)), d, pairs + j);
+  }
+  HWY_NOINLINE void UpdateSumZ(const ChunkAt& at) {
+    T* z = s_.z + tile_size_;
+    const int64_t last = at.count - 1;
+    if (p_.decay == DecayKind::key)
+      MultiplyInto(c_.to_token + last * c_.dim, c_.dim, z);
+    else if (p_.decay != DecayKind::none)
+      ScaleInto(c_.to_token[last], z, c_.dim, z);
+    for (int64_t row = 0; queries_ && row < c_.QueryRows(at.count); ++row)
+      AddScaled(s_.sum_reads[row], c_.q_start + row * c_.dim, c_.dim, z);
   }
 
   /// The matrices that W and X, which come later, do not change.
@@ -297,8 +370,11 @@ class BackwardUnit {
     }
     const T* decay = c_.to_token + (at.count - 1) * c_.dim;
     Fill(T{0}, c_.dim, s_.ends);
-    for (int64_t i = 0; i < p_.key_dim; ++i)
-      s_.ends[i] = decay[i] * Dot(state + i * columns_.stride, s_.z + i * columns_.stride, columns_.count);
+    for (int64_t i = 0; i < p_.key_dim; ++i) {
+      s_.ends[i] = Dot(state + i * columns_.stride, s_.z + i * columns_.stride, columns_.count);
+      if (columns_.writes_sums) s_.ends[i] += state[tile_size_ + i] * s_.z[tile_size_ + i];
+      s_.ends[i] *= decay[i];
+    }
     for (int64_t i = 0; i < at.count; ++i) {
       AddProducts(c_.k_end + i * c_.dim, g.dk + i * c_.dim, c_.dim, s_.ends);
       if (c_.b) AddProducts(c_.b_end + i * c_.dim, g.db + i * c_.dim, c_.dim, s_.ends);
@@ -327,7 +403,8 @@ class BackwardUnit {
       for (int64_t r = i; r < c_.readers * kChunk; r += kChunk) {
         const T *q = c_.q + r * c_.dim, *d_output = s_.d_outputs + r * columns_.stride;
         T* dq = s_.rows.dq + r * c_.dim;
-        const T cross = Dot(d_output, s_.targets + i * columns_.stride, columns_.count);
+        T cross = Dot(d_output, s_.targets + i * columns_.stride, columns_.count);
+        if (columns_.writes_sums) cross += s_.sum_reads[r];
         AddScaled(c_.own[r], d_output, columns_.stride, s_.d_targets + i * columns_.stride);
         if (bonus) {
           for (int64_t j = 0; j < p_.key_dim; ++j) {
@@ -355,14 +432,19 @@ class BackwardUnit {
                   key_group = p_.heads / p_.key_heads;
     const auto put = [&](const GradientTarget<T>& target, int64_t slot, int64_t head, int64_t row, T factor,
                          const T* x) { target.Write(p_, slot, entry, head, row, factor, x, s_.row); };
+    const bool maps = p_.features == RowFeatures::elu_plus_one;
+    const T scale = static_cast<T>(p_.scale);
     for (int64_t i = 0; i < at.count; ++i) {
       const int64_t row = sequence.row(at.begin + i);
       const T beta = BetaAt(p_, at, i);
       for (int64_t reader = 0; reader < c_.readers; ++reader) {
+        const int64_t at_row = (reader * kChunk + i) * dim;
+        if (maps && queries_) TimesFeatureSlope(c_.q + at_row, scale, dim, s_.rows.dq + at_row);
         put(targets_.query, tile_ + tiles * (h_ % query_group), QueryHeadOf(p_, h_, reader), row,
-            static_cast<T>(p_.scale), s_.rows.dq + (reader * kChunk + i) * dim);
+            maps ? T(1) : scale, s_.rows.dq + at_row);
       }
       T *dk = s_.rows.dk + i * dim, *de = c_.e ? s_.rows.de + i * dim : nullptr;
+      if (maps) TimesFeatureSlope(c_.k + i * dim, T(1), dim, dk);
       if (p_.write == WriteKind::delta && !p_.erase.data) AddScaled(-beta, de, dim, dk);
       put(targets_.key, tile_ + tiles * (h_ % key_group), KeyHeadOf(p_, h_), row, T(1), dk);
       if (low_rank_) {
@@ -415,7 +497,7 @@ class BackwardUnit {
   Terms terms_;
   BackwardBuffers<T> s_;
   BackwardMatrices<Matrix> m_;
-  int64_t state_size_;
+  int64_t state_size_, tile_size_;
 };
 
 template <class T, class Terms>

@@ -27,16 +27,14 @@ HWY_INLINE void LoadState(const RecurrenceProblem<T>& p, const T* states, int64_
   for (int64_t i = 0; i < p.key_dim; ++i) {
     T* row = tile + i * columns.stride;
     Fill(T{0}, columns.stride, row);
-    if (states)
-      Copy(states + (unit * p.key_dim + i) * StateColumns(p) + columns.first, columns.count + columns.sums,
-           row);
+    if (states) Copy(states + (unit * p.key_dim + i) * StateColumns(p) + columns.first, columns.count, row);
   }
 }
 template <class T>
 HWY_INLINE void StoreState(const RecurrenceProblem<T>& p, const T* tile, int64_t unit, const Columns& columns,
                            T* states) {
   for (int64_t i = 0; i < p.key_dim; ++i)
-    Copy(tile + i * columns.stride, columns.count + columns.sums,
+    Copy(tile + i * columns.stride, columns.count,
          states + (unit * p.key_dim + i) * StateColumns(p) + columns.first);
 }
 
@@ -107,13 +105,12 @@ HWY_INLINE void DecayFrom(const RecurrenceProblem<T>& p, const ChunkAt& at, cons
   sum.from_factors_step = by_channel ? 1 : 0;
 }
 
-/// What forward saves for backward. For each chunk these are the state tile before it, and W unless writes
+/// What forward saves for backward. For each chunk these are the state before it, and W unless writes
 /// are additive. Sequences start at rows that ascend, so that row / 16 plus their number finds the first
 /// chunk of each.
 template <class T>
 HWY_INLINE int64_t SavedSize(const RecurrenceProblem<T>& p) {
-  const int64_t rows = p.key_dim + (p.write == WriteKind::additive ? 0 : kChunk);
-  return rows * Padded<T>(TilesOf(p).width);
+  return StateSize(p) + (p.write == WriteKind::additive ? 0 : kChunk * Padded<T>(TilesOf(p).width));
 }
 template <class T>
 HWY_INLINE int64_t SavedSlots(const RecurrenceProblem<T>& p) {
@@ -154,10 +151,10 @@ HWY_INLINE void UpdateState(Terms& x, const T* written, const T* from, T* to, T*
     sum.more_count = 1;
   }
   x.Multiply(x.p.key_dim, sum);
-  Sum(x.p.key_dim, x.columns.width, sum, fetch);
+  Sum(x.p.key_dim, stride, sum, fetch);
 }
 
-/// The outputs of one query head. Null `inverses` are 1: see KeySums.
+/// The outputs of one query head. Null `inverses` are 1: see Divisors.
 template <class Terms, class T>
 HWY_INLINE void ReadOutputs(const Terms& x, const RecurrenceResults<T>& results, int64_t reader,
                             const T* written, const T* state, const T* inverses, FetchedRows<T>& fetch) {
@@ -166,8 +163,7 @@ HWY_INLINE void ReadOutputs(const Terms& x, const RecurrenceResults<T>& results,
   const Columns& columns = x.columns;
   const TokenSequence& sequence = p.sequences[at.n];
   const int64_t head = at.h * x.c.readers + reader, stride = columns.stride;
-  const bool in_place =
-      !sequence.rows && columns.count == columns.width && RowsAreOf<T>(results.output.dtype);
+  const bool in_place = !sequence.rows && columns.count == stride && RowsAreOf<T>(results.output.dtype);
   T* outputs = x.f.outputs;
   if (in_place) {
     std::byte* first = RecurrenceRow(results.output, sequence.entry, head, sequence.row(at.begin));
@@ -184,7 +180,7 @@ HWY_INLINE void ReadOutputs(const Terms& x, const RecurrenceResults<T>& results,
   sum.more_count = x.c.b ? 2 : 1;
   sum.triangular = true;
   x.Multiply(at.count, sum);
-  Sum(at.count, columns.width, sum, fetch);
+  Sum(at.count, stride, sum, fetch);
   for (int64_t i = 0; i < at.count; ++i) {
     T* row = outputs + i * outputs_stride;
     if (p.read != ReadKind::after_write) {
@@ -221,16 +217,16 @@ struct ForwardMemory {
   ForwardBuffers<T> buffers;
   Terms terms;
   FetchedRows<T> fetch;
-  KeySums<T> sums;
-  T* state;  // [key_dim][stride]
+  Divisors<T> divisors;
+  T* state;  // see StateSize
 
   ForwardMemory(const RecurrenceProblem<T>& p, const Columns& columns, Carve& carve)
       : chunk(TakeChunk(p, carve)),
         buffers(TakeForwardBuffers(p, carve)),
         terms(p, columns, chunk, buffers, carve),
         fetch(p, carve),
-        sums(p, carve),
-        state(carve.Take<T>(p.key_dim * Padded<T>(TilesOf(p).width))) {}
+        divisors(p, carve),
+        state(carve.Take<T>(StateSize(p))) {}
 };
 
 template <class T, class Terms>
@@ -241,15 +237,16 @@ HWY_NOINLINE void ForwardUnit(const RecurrenceProblem<T>& p, const RecurrenceRes
   const Columns columns = ColumnsOf(p, tile);
   ForwardMemory<T, Terms> m(p, columns, carve);
   const bool queries = results.output.data != nullptr;
+  T* sums = m.state + TileSize(p);
   LoadState(p, p.initial_state, n * p.heads + h, columns, m.state);
-  m.sums.Load(p, n * p.heads + h);
+  LoadSums(p, p.initial_state, n * p.heads + h, sums);
   m.terms.Start(m.state);
   FillReachTables(p, m.chunk);
   const int64_t count = p.sequences[n].count;
   const auto chunk_at = [&](int64_t begin) {
     return ChunkAt{n, h, begin, HWY_MAX(HWY_MIN(kChunk, count - begin), 0)};
   };
-  const int64_t state_size = p.key_dim * columns.stride, values_size = kChunk * columns.stride;
+  const int64_t state_size = StateSize(p), values_size = kChunk * columns.stride;
   T *saved = results.saved ? SavedChunks(p, n, h, tile, results.saved) : nullptr,
     *written = m.buffers.written;
   if (saved && count > 0) StreamCopy(m.state, state_size, saved);
@@ -266,18 +263,20 @@ HWY_NOINLINE void ForwardUnit(const RecurrenceProblem<T>& p, const RecurrenceRes
     }
     if (saved) saved += SavedSize(p);
     for (int64_t reader = 0; queries && reader < m.chunk.readers; ++reader) {
-      const T* inverses = p.sums_keys ? m.sums.Divide(m.terms, tile, reader, results.denominator) : nullptr;
+      const T* inverses =
+          p.sums_keys ? m.divisors.Divide(m.terms, sums, reader, results.denominator) : nullptr;
       ReadOutputs(m.terms, results, reader, written, m.state, inverses, m.fetch);
     }
     T* saved_next = begin + kChunk < count ? saved : nullptr;
     UpdateState(m.terms, written, m.state, m.state, saved_next, m.fetch);
-    if (p.sums_keys) m.sums.Update(m.terms);
-    if (p.sums_keys && saved_next) m.sums.Save(columns, p.key_dim, saved_next);
+    UpdateSums(m.terms, sums, sums);
+    if (saved_next) StreamCopy(sums, state_size - TileSize(p), saved_next + TileSize(p));
     m.fetch.Rest();
   }
   if (saved) hwy::FlushStream();
-  if (columns.sums > 0) m.sums.PutInto(columns, p.key_dim, m.state);
-  if (results.final_state) StoreState(p, m.state, n * p.heads + h, columns, results.final_state);
+  if (!results.final_state) return;
+  StoreState(p, m.state, n * p.heads + h, columns, results.final_state);
+  if (columns.writes_sums) StoreSums(p, sums, n * p.heads + h, results.final_state);
 }
 
 template <class T, class Terms>

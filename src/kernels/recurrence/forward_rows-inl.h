@@ -22,23 +22,32 @@ struct ValueTiles {
 };
 template <class T>
 HWY_INLINE ValueTiles TilesOf(const RecurrenceProblem<T>& p) {
-  const int64_t columns = StateColumns(p),
+  const int64_t columns = p.value_dim,
                 count = HWY_MAX((columns + recurrence_tile / 2 - 1) / recurrence_tile, 1);
   return {count, (columns + count - 1) / count};
 }
 
-/// Columns [first, first + count) of the values of a head; rows in scratch buffers have `stride` elements, of
-/// which products make `width`. The last tile may have the column of the sums of keys behind, `sums` of 1.
+/// Columns [first, first + count) of the values of a head; rows in scratch buffers have `stride` elements.
+/// Every tile may have the sums of keys beside its columns, and the last one writes what is of them.
 struct Columns {
-  int64_t first, count, stride, width, sums;
+  int64_t first, count, stride;
+  bool writes_sums;
 };
 template <class T>
 HWY_INLINE Columns ColumnsOf(const RecurrenceProblem<T>& p, int64_t tile) {
   const ValueTiles tiles = TilesOf(p);
-  const int64_t first = tile * tiles.width, stride = Padded<T>(tiles.width);
-  const int64_t count = HWY_MIN(tiles.width, p.value_dim - first);
-  return {first, count, stride, p.sums_keys ? Padded<T>(count) : stride,
-          p.sums_keys && tile + 1 == tiles.count ? 1 : 0};
+  const int64_t first = tile * tiles.width;
+  return {first, HWY_MIN(tiles.width, p.value_dim - first), Padded<T>(tiles.width),
+          p.sums_keys && tile + 1 == tiles.count};
+}
+/// The elements of a state tile: [key_dim][stride], and the sums of keys behind.
+template <class T>
+HWY_INLINE int64_t TileSize(const RecurrenceProblem<T>& p) {
+  return p.key_dim * Padded<T>(TilesOf(p).width);
+}
+template <class T>
+HWY_INLINE int64_t StateSize(const RecurrenceProblem<T>& p) {
+  return TileSize(p) + (p.sums_keys ? Padded<T>(p.key_dim) : 0);
 }
 
 /// The buffers of forward beside those of a chunk. Factors are [16]; rows of values are [16][stride].
@@ -121,7 +130,7 @@ template <class T>
 HWY_INLINE RowsAt<T> ValueRowsOf(const RecurrenceProblem<T>& p, const ChunkAt& at, const Columns& columns,
                                  T* buffer) {
   const bool copies =
-      columns.count != columns.width || (p.write != WriteKind::delta && LieFarApart(p.value, columns.count));
+      columns.count != columns.stride || (p.write != WriteKind::delta && LieFarApart(p.value, columns.count));
   return RowsOf(p, p.value, at.h, at, columns.first, columns.count, columns.stride, copies, buffer);
 }
 

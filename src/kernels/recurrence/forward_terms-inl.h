@@ -94,7 +94,7 @@ struct NumberTerms : ForwardChunk<T> {
     if (!this->DecaysWrites()) return {writers.data, 1, writers.stride, x.data, x.stride, this->at.count};
     const int64_t stride = this->columns.stride;
     for (int64_t i = 0; i < this->at.count; ++i)
-      ScaleInto(this->c.to_end[i], x.data + i * x.stride, this->columns.width, decayed + i * stride);
+      ScaleInto(this->c.to_end[i], x.data + i * x.stride, stride, decayed + i * stride);
     return {writers.data, 1, writers.stride, decayed, stride, this->at.count};
   }
 };

@@ -13,36 +13,61 @@ HWY_BEFORE_NAMESPACE();
 namespace fovea::kernels {
 namespace HWY_NAMESPACE {
 
-/// The sums at a chunk's start. Every tile of value columns has them. The last one also has their column.
+/// The sums of a unit, from or to the last column of the caller's states.
 template <class T>
-class KeySums {
- public:
-  KeySums(const RecurrenceProblem<T>& p, Carve& carve)
-      : sums_(carve.Take<T>(p.sums_keys ? Padded<T>(p.key_dim) : 0)),
-        inverses_(carve.Take<T>(p.sums_keys ? kChunk : 0)),
-        ones_(carve.Take<T>(p.sums_keys ? kChunk : 0)) {}
+HWY_INLINE void LoadSums(const RecurrenceProblem<T>& p, const T* states, int64_t unit, T* sums) {
+  if (!p.sums_keys) return;
+  Fill(T{0}, Padded<T>(p.key_dim), sums);
+  if (states && p.initial_sums && states == p.initial_state)
+    return Copy(p.initial_sums + unit * p.key_dim, p.key_dim, sums);
+  for (int64_t i = 0; states && i < p.key_dim; ++i)
+    sums[i] = states[(unit * p.key_dim + i) * StateColumns(p) + p.value_dim];
+}
+template <class T>
+HWY_INLINE void StoreSums(const RecurrenceProblem<T>& p, const T* sums, int64_t unit, T* states) {
+  for (int64_t i = 0; i < p.key_dim; ++i)
+    states[(unit * p.key_dim + i) * StateColumns(p) + p.value_dim] = sums[i];
+}
 
-  /// Those of the initial state of a unit.
-  HWY_INLINE void Load(const RecurrenceProblem<T>& p, int64_t unit) {
-    if (!p.sums_keys) return;
-    Fill(T{1}, kChunk, ones_);
-    Fill(T{0}, Padded<T>(p.key_dim), sums_);
-    if (p.initial_sums) return Copy(p.initial_sums + unit * p.key_dim, p.key_dim, sums_);
-    for (int64_t i = 0; p.initial_state && i < p.key_dim; ++i)
-      sums_[i] = p.initial_state[(unit * p.key_dim + i) * StateColumns(p) + p.value_dim];
+/// From those at the chunk's start to those at its end, perhaps in the same place.
+template <class Terms, class T>
+HWY_NOINLINE void UpdateSums(const Terms& x, const T* from, T* to) {
+  if (!x.p.sums_keys) return;
+  const hn::ScalableTag<T> d;
+  const Chunk<T>& c = x.c;
+  const bool by_channel = x.p.decay == DecayKind::key;
+  const T *keys = by_channel ? c.k_end : c.k,
+          *decays = c.to_token + (x.at.count - 1) * (by_channel ? c.dim : 1);
+  for (int64_t j = 0; j < c.dim; j += static_cast<int64_t>(hn::Lanes(d))) {
+    auto sum = hn::Mul(hn::LoadU(d, from + j), by_channel ? hn::LoadU(d, decays + j) : hn::Set(d, *decays));
+    for (int64_t i = 0; i < x.at.count; ++i)
+      sum = hn::MulAdd(hn::Set(d, by_channel ? T(1) : c.to_end[i]), hn::LoadU(d, keys + i * c.dim + j), sum);
+    hn::StoreU(sum, d, to + j);
+  }
+}
+
+/// What divides the outputs of a chunk.
+template <class T>
+class Divisors {
+ public:
+  Divisors(const RecurrenceProblem<T>& p, Carve& carve)
+      : denominators_(carve.Take<T>(p.sums_keys ? kChunk : 0)),
+        inverses_(carve.Take<T>(p.sums_keys ? kChunk : 0)),
+        ones_(carve.Take<T>(p.sums_keys ? kChunk : 0)) {
+    if (ones_ && p.sums_keys) Fill(T{1}, kChunk, ones_);
   }
 
-  /// 1 / (what each token reads of them + epsilon), for one query head. The first tile writes the
-  /// denominators.
+  /// 1 / (what each token reads of the sums at the chunk's start and of the keys of the chunk + epsilon), for
+  /// one query head. The last tile writes the denominators.
   template <class Terms>
-  HWY_NOINLINE const T* Divide(const Terms& x, int64_t tile, int64_t reader,
+  HWY_NOINLINE const T* Divide(const Terms& x, const T* sums, int64_t reader,
                                const Operand<T*>& denominators) {
+    const hn::ScalableTag<T> d;
     const RecurrenceProblem<T>& p = x.p;
     const ChunkAt& at = x.at;
     const T *pairs = x.c.qk + reader * kChunk * kChunk, *own = x.c.own + reader * kChunk;
     alignas(64) T written[kChunk];
-    const T* queries = QueryRowsOf(p, at, reader, x.c).data;
-    DotRows(sums_, sums_, queries, 0, at.count, x.c.dim, inverses_);
+    DotRows(sums, sums, QueryRowsOf(p, at, reader, x.c).data, 0, at.count, x.c.dim, inverses_);
     // Columns behind the tokens may be anything.
     if (at.count == kChunk) {
       DotRows(ones_, ones_, pairs, 0, kChunk, kChunk, written);
@@ -52,55 +77,26 @@ class KeySums {
         for (int64_t j = 0; i < at.count && j < at.count; ++j) written[i] += pairs[i * kChunk + j];
       }
     }
+    const T* factors = x.rows.q_factors ? x.rows.q_factors : ones_;
+    const auto one = hn::Set(d, T(1)), epsilon = hn::Set(d, static_cast<T>(p.epsilon));
+    for (int64_t i = 0; i < kChunk; i += static_cast<int64_t>(hn::Lanes(d))) {
+      auto read =
+          hn::MulAdd(hn::LoadU(d, inverses_ + i), hn::LoadU(d, factors + i), hn::LoadU(d, written + i));
+      if (p.read != ReadKind::after_write) read = hn::Add(read, hn::LoadU(d, own + i));
+      read = hn::Add(read, epsilon);
+      hn::StoreU(read, d, denominators_ + i);
+      hn::StoreU(hn::Div(one, read), d, inverses_ + i);
+    }
     const TokenSequence& sequence = p.sequences[at.n];
-    for (int64_t i = 0; i < at.count; ++i) {
-      T read = inverses_[i] * (x.rows.q_factors ? x.rows.q_factors[i] : T(1)) + written[i];
-      if (p.read != ReadKind::after_write) read += own[i];
-      const T denominator = read + static_cast<T>(p.epsilon);
-      inverses_[i] = T(1) / denominator;
-      if (tile > 0 || !denominators.data) continue;
+    for (int64_t i = 0; x.columns.writes_sums && denominators.data && i < at.count; ++i) {
       *RecurrenceRow(denominators, sequence.entry, at.h * x.c.readers + reader, sequence.row(at.begin + i)) =
-          denominator;
+          denominators_[i];
     }
     return inverses_;
   }
 
-  /// From the chunk's start to its end.
-  template <class Terms>
-  HWY_NOINLINE void Update(const Terms& x) {
-    const hn::ScalableTag<T> d;
-    const Chunk<T>& c = x.c;
-    const bool by_channel = x.p.decay == DecayKind::key;
-    const T *keys = by_channel ? c.k_end : c.k,
-            *decays = c.to_token + (x.at.count - 1) * (by_channel ? c.dim : 1);
-    for (int64_t j = 0; j < c.dim; j += static_cast<int64_t>(hn::Lanes(d))) {
-      auto sum =
-          hn::Mul(hn::LoadU(d, sums_ + j), by_channel ? hn::LoadU(d, decays + j) : hn::Set(d, *decays));
-      for (int64_t i = 0; i < x.at.count; ++i)
-        sum =
-            hn::MulAdd(hn::Set(d, by_channel ? T(1) : c.to_end[i]), hn::LoadU(d, keys + i * c.dim + j), sum);
-      hn::StoreU(sum, d, sums_ + j);
-    }
-  }
-
-  /// The column of a tile.
-  HWY_INLINE void PutInto(const Columns& columns, int64_t rows, T* tile) const {
-    for (int64_t i = 0; i < rows; ++i) tile[i * columns.stride + columns.count] = sums_[i];
-  }
-  /// Likewise of a saved tile, whose columns up to `width` have been written past the caches; zeros behind.
-  HWY_INLINE void Save(const Columns& columns, int64_t rows, T* tile) const {
-    const hn::ScalableTag<T> d;
-    for (int64_t i = 0; i < rows; ++i) {
-      for (int64_t j = columns.width; j < columns.stride; j += static_cast<int64_t>(hn::Lanes(d))) {
-        const auto first = hn::FirstN(d, columns.sums > 0 && j == columns.count ? 1 : 0);
-        hn::Stream(hn::IfThenElseZero(first, hn::Set(d, sums_[i])), d, tile + i * columns.stride + j);
-      }
-    }
-    if (columns.sums > 0 && columns.count < columns.width) PutInto(columns, rows, tile);
-  }
-
  private:
-  T *sums_, *inverses_, *ones_;  // [key_dim], [16], [16]
+  T *denominators_, *inverses_, *ones_;  // [16]
 };
 
 }  // namespace HWY_NAMESPACE

@@ -1,6 +1,6 @@
 // What a kernel of a recurrence receives: pointers and sizes that the plan has checked. The mathematics is in
 // fovea/recurrence/spec.h. Features and normalisers are the plan's, which gives kernels copies of operands.
-// Only forward by chunks may be asked to make features and sums of keys itself: see
+// Only kernels by chunks may be asked to make features and sums of keys themselves: see
 // RecurrenceCandidate::maps.
 #pragma once
 
@@ -81,6 +81,8 @@ struct RecurrenceResults {
 template <class T>
 struct RecurrenceGradientProblem {
   StoredOperand<const std::byte> d_output;
+  StoredOperand<const std::byte> output;  ///< of forward; for sums_keys alone, as the denominators
+  Operand<const T*> denominator = {};     ///< output_heads, rows of 1
   const T* d_final_state = nullptr;
   StoredOperand<std::byte> query, key, value, erase, a, b;
   Operand<T*> log_decay, beta, self_weight;

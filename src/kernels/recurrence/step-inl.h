@@ -299,7 +299,7 @@ HWY_NOINLINE void StepUnit(const RecurrenceProblem<T>& p, const RecurrenceResult
   // Without a final state, whole columns are kept in the workspace from token to token.
   T* state = final ? final : s.state;
   const int64_t stride = final ? p.value_dim : whole;
-  const Columns last_columns{whole, p.value_dim - whole, rest};
+  const Columns last_columns{whole, p.value_dim - whole, rest, false};
   if (rest > 0) LoadState(p, p.initial_state, unit, last_columns, s.tail);
   const int64_t next_state = initial && fetches_next ? size : 0;
   StepPanel<T> panels[2] = {{initial, state, p.value_dim, stride, 0, whole, next_state},

@@ -26,7 +26,8 @@ template <class T>
 Copies<T> take_copies(const RecurrencePlan::Impl& plan, const RecurrenceSizes& sizes, Carver& carver) {
   const RecurrenceShape& s = plan.shape;
   const auto take = [&](bool copies, std::int64_t heads, std::int64_t dim) {
-    return copies ? take_operand<T>(sizes, all_rows(sizes), heads, dim, carver) : Operand<T*>{};
+    return copies && plan.copies() ? take_operand<T>(sizes, all_rows(sizes), heads, dim, carver)
+                                   : Operand<T*>{};
   };
   return {take(plan.sums_keys(), s.num_output_heads(), plan.columns()),
           take(plan.maps_features(), s.num_query_heads, s.key_dim),
@@ -89,6 +90,10 @@ kernels::RecurrenceGradientProblem<T> gradient_problem(const RecurrencePlan::Imp
   };
   g.d_output = loss.d_output && copies.d_output.data ? read_only(stored_operand(copies.d_output))
                                                      : stored_operand(loss.d_output);
+  if (loss.d_output && plan.sums_keys()) {
+    g.output = stored_operand(loss.output);
+    g.denominator = weight_operand<T>(loss.denominator);
+  }
   if (loss.d_final_state) g.d_final_state = loss.d_final_state.template data<T>();
   g.query = target(gradients.query, copies.query);
   g.key = target(gradients.key, copies.key);

@@ -19,17 +19,13 @@ constexpr const char* recur_name = "recur";
 // within the noise of two threads of a Zen 3.
 constexpr std::size_t bytes_of_copies = std::size_t{4} << 20;
 
-Mapping mapping_of(const RecurrencePlan::Impl& plan) {
-  return plan.kernel_maps ? Mapping::by_kernel : Mapping::by_copies;
-}
-
 // The problem of a call with copies of these rows, and their memory.
 template <class T>
 kernels::RecurrenceProblem<T> count_copies(const RecurrencePlan::Impl& plan, const RecurrenceSizes& sizes,
                                            const TokenRows& rows, Carver& counting) {
-  if (plan.sums_keys() && plan.copies_forward())
+  if (plan.sums_keys() && plan.copies())
     take_operand<T>(sizes, rows, plan.shape.num_output_heads(), plan.columns(), counting);
-  return prepare_recurrence<T>(plan, {}, sizes, rows, {}, counting, nullptr, mapping_of(plan));
+  return prepare_recurrence<T>(plan, {}, sizes, rows, {}, counting, nullptr);
 }
 
 // The tokens that copies are made of at a time: all of them, or as many as fit, at multiples of the kernel's
@@ -38,8 +34,7 @@ kernels::RecurrenceProblem<T> count_copies(const RecurrencePlan::Impl& plan, con
 std::int64_t tokens_at_once(const RecurrencePlan::Impl& plan, const RecurrenceSizes& sizes,
                             const SequenceLists& lists) {
   const std::int64_t chunk = plan.candidate->chunk;
-  if (!plan.copies_forward() || chunk == 1 || !lists.starts.empty() || !lists.present.empty())
-    return sizes.len;
+  if (!plan.copies() || chunk == 1 || !lists.starts.empty() || !lists.present.empty()) return sizes.len;
   const std::int64_t multiple = 4 * chunk;
   const std::size_t bytes = with_wide_type(plan.dtype, [&](auto t) {
     Carver counting;
@@ -62,7 +57,7 @@ std::size_t forward_bytes(const RecurrencePlan::Impl& plan, const RecurrenceSize
   counting.take<TokenSequence>(sizes.sequences);
   // The states between pieces. Counted without pieces too, so that a plan's workspace is enough for all
   // calls.
-  if (plan.copies_forward()) counting.take<T>(elements_of_states(plan, sizes));
+  if (plan.copies()) counting.take<T>(elements_of_states(plan, sizes));
   const auto problem = count_copies<T>(plan, sizes, {0, tokens}, counting);
   return counting.used() + 128 + plan.candidate->code<T>().forward_bytes(problem, threads);
 }
@@ -123,15 +118,14 @@ void run(const RecurrencePlan::Impl& plan, const RecurrenceInputs& inputs, const
   if (tokens < sizes.len && !results.final_state)
     results.final_state = carver.take<T>(elements_of_states(plan, sizes));
   results.denominator = weight_operand<T>(outputs.denominator);
-  const bool copies = plan.sums_keys() && outputs.output && plan.copies_forward();
+  const bool copies = plan.sums_keys() && outputs.output && plan.copies();
   kernels::Operand<T*> copy;
   std::int64_t first = 0;
   do {  // once for a call without tokens, whose states are copied
     const TokenRows rows{first, std::min(tokens, sizes.len - first)};
     Carver piece = carver;  // which all pieces use again
     const auto of_piece = tokens < sizes.len ? tokens_of(sequences, rows, piece) : sequences;
-    auto problem =
-        prepare_recurrence<T>(plan, inputs, sizes, rows, of_piece, piece, &executor, mapping_of(plan));
+    auto problem = prepare_recurrence<T>(plan, inputs, sizes, rows, of_piece, piece, &executor);
     if (first > 0) problem.initial_state = results.final_state;
     if (copies) copy = take_operand<T>(sizes, rows, plan.shape.num_output_heads(), plan.columns(), piece);
     results.output = copies ? stored_operand(copy) : stored_operand(outputs.output);

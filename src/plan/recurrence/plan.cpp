@@ -14,16 +14,6 @@ namespace {
   throw InvalidArgument("make_recurrence_plan", argument, expected, got);
 }
 
-// Backward has copies of operands, whose features are made by the best instructions of this CPU. A kernel of
-// other instructions would give features of other bits, and states that backward does not compute again.
-bool kernel_maps(const RecurrencePlan::Impl& plan) {
-  if (!plan.candidate->maps || plan.write() != WriteKind::additive) return false;
-  for (const kernels::RecurrenceCandidate& best : kernels::recurrence_candidates()) {
-    if (best.maps && !best.isa->absence()) return best.isa == plan.candidate->isa;
-  }
-  return false;
-}
-
 }  // namespace
 
 const RecurrenceSpec& RecurrencePlan::spec() const noexcept {
@@ -60,7 +50,7 @@ RecurrencePlan make_recurrence_plan(const RecurrenceSpec& spec, const Recurrence
         return reason || named || !candidate.slower ? reason : candidate.slower(request);
       });
   plan->hash = hash_of(*plan);
-  plan->kernel_maps = kernel_maps(*plan);
+  plan->kernel_maps = plan->candidate->maps && plan->write() == WriteKind::additive;
   return RecurrencePlan(plan);
 }
 

@@ -24,7 +24,7 @@ struct RecurrencePlan::Impl {
   double scale = 1.0;
   const kernels::RecurrenceCandidate* candidate = nullptr;
   std::uint64_t hash = 0;    // hash_of the kernel and the spec, for stamps of saved states
-  bool kernel_maps = false;  // forward's kernel itself makes features of queries and keys, and sums of keys
+  bool kernel_maps = false;  // the kernel itself makes features of queries and keys, and sums of keys
   std::vector<std::string> refusals;  // "refused avx512 chunked: this CPU lacks the instructions"
 
   WriteKind write() const { return kind_of(spec.write); }
@@ -36,8 +36,7 @@ struct RecurrencePlan::Impl {
   /// Columns of a state, and elements of a value as the kernels see it.
   std::int64_t columns() const { return shape.value_dim + (sums_keys() ? 1 : 0); }
   /// Whether kernels see copies of operands: features of queries and keys, values with a column of ones.
-  /// Backward always does.
-  bool copies_forward() const { return (maps_features() || sums_keys()) && !kernel_maps; }
+  bool copies() const { return (maps_features() || sums_keys()) && !kernel_maps; }
   DType compute_dtype() const { return dtype == DType::f64 ? DType::f64 : DType::f32; }
 };
 

@@ -67,12 +67,11 @@ kernels::RecurrenceProblem<T> prepare_recurrence(const RecurrencePlan::Impl& pla
                                                  const RecurrenceInputs& inputs, const RecurrenceSizes& sizes,
                                                  const TokenRows& rows,
                                                  std::span<const TokenSequence> sequences, Carver& carver,
-                                                 Executor* executor, Mapping mapping) {
+                                                 Executor* executor) {
   using Change = typename OperandCopies<T>::Change;
   const RecurrenceShape& s = plan.shape;
-  const bool copies = mapping == Mapping::by_copies, maps = copies && plan.maps_features(),
-             ones = copies && plan.sums_keys();
-  const std::int64_t columns = copies ? plan.columns() : s.value_dim;
+  const bool maps = plan.maps_features() && !plan.kernel_maps, ones = plan.sums_keys() && !plan.kernel_maps;
+  const std::int64_t columns = ones ? plan.columns() : s.value_dim;
   kernels::RecurrenceProblem<T> p{.write = plan.write(),
                                   .decay = plan.decay(),
                                   .read = plan.read(),
@@ -87,8 +86,8 @@ kernels::RecurrenceProblem<T> prepare_recurrence(const RecurrencePlan::Impl& pla
                                   .len = sizes.len,
                                   .rows = sizes.entries * sizes.len,
                                   .longest = std::min(sizes.len, s.len)};
-  if (!copies && plan.maps_features()) p.features = kernels::RowFeatures::elu_plus_one;
-  if (!copies && plan.sums_keys()) {
+  if (plan.maps_features() && !maps) p.features = kernels::RowFeatures::elu_plus_one;
+  if (plan.sums_keys() && !ones) {
     p.sums_keys = true;
     p.epsilon = plan.epsilon();
   }
@@ -140,12 +139,12 @@ template kernels::RecurrenceProblem<float> prepare_recurrence(const RecurrencePl
                                                               const RecurrenceInputs&, const RecurrenceSizes&,
                                                               const TokenRows&,
                                                               std::span<const TokenSequence>, Carver&,
-                                                              Executor*, Mapping);
+                                                              Executor*);
 template kernels::RecurrenceProblem<double> prepare_recurrence(const RecurrencePlan::Impl&,
                                                                const RecurrenceInputs&,
                                                                const RecurrenceSizes&, const TokenRows&,
                                                                std::span<const TokenSequence>, Carver&,
-                                                               Executor*, Mapping);
+                                                               Executor*);
 template void features_backward(const RecurrencePlan::Impl&, const ConstTensorView&, const Operand<float*>&,
                                 const TensorView&, std::span<const TokenSequence>, Executor&);
 template void features_backward(const RecurrencePlan::Impl&, const ConstTensorView&, const Operand<double*>&,

@@ -143,9 +143,6 @@ kernels::Operand<T*> take_operand(const RecurrenceSizes& sizes, const TokenRows&
   return contiguous_operand<T*>(memory ? memory - rows.first * dim : nullptr, heads, rows.count, dim);
 }
 
-/// Who makes features of queries and keys, and the sums of keys: copies of operands, or the kernel.
-enum class Mapping : std::uint8_t { by_copies, by_kernel };
-
 /// The problem of the sequences' tokens, which lie in `rows`. Without an executor nothing is read, and the
 /// carver only counts.
 template <class T>
@@ -153,8 +150,7 @@ kernels::RecurrenceProblem<T> prepare_recurrence(const RecurrencePlan::Impl& pla
                                                  const RecurrenceInputs& inputs, const RecurrenceSizes& sizes,
                                                  const TokenRows& rows,
                                                  std::span<const kernels::TokenSequence> sequences,
-                                                 Carver& carver, Executor* executor,
-                                                 Mapping mapping = Mapping::by_copies);
+                                                 Carver& carver, Executor* executor);
 
 /// d_x ← d_features ∘ the derivative of the features by x.
 template <class T>
