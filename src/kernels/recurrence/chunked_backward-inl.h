@@ -18,6 +18,7 @@
 #endif
 
 #include "kernels/recurrence/backward_buffers-inl.h"
+#include "kernels/recurrence/key_sums_backward-inl.h"
 #include "kernels/recurrence/targets-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -65,10 +66,10 @@ class BackwardUnit {
         f_(TakeForwardBuffers(p, carve_)),
         terms_(p, columns_, c_, f_, carve_),
         s_(TakeBackwardBuffers(p, c_, carve_)),
-        m_(p, columns_, carve_) {
-    state_size_ = StateSize(p);
-    tile_size_ = TileSize(p);
-  }
+        m_(p, columns_, carve_),
+        state_size_(StateSize(p)),
+        tile_size_(TileSize(p)),
+        sums_{p, g, c_, s_.sum_reads, s_.z + tile_size_} {}
 
   HWY_NOINLINE void Run() {
     const FlushSubnormals flush;
@@ -189,11 +190,11 @@ class BackwardUnit {
     SetMatrices(at, state);
     WrittenGradients(at);
     PairAndRowGradients(at, written);
-    if (columns_.writes_sums) AddSumGradients(at, state + tile_size_);
+    if (columns_.writes_sums) sums_.AddTo(at, queries_, state + tile_size_, s_.rows);
     const bool gates = p_.decay != DecayKind::none;
     if (gates) EndGradients(at, state);
     UpdateZ(at);
-    if (columns_.writes_sums) UpdateSumZ(at);
+    if (columns_.writes_sums) sums_.UpdateZ(at, queries_);
     const bool mild = p_.decay == DecayKind::key && MildDecays(c_, at.count);
     if (mild && MildGradients(at, queries_, c_, s_.rows)) {
       MildPairsBackward(p_, at, queries_, c_, s_.rows, fetch_);
@@ -217,71 +218,13 @@ class BackwardUnit {
   HWY_INLINE void GatherOutputGradients(const ChunkAt& at) {
     for (int64_t reader = 0; queries_ && reader < c_.readers; ++reader) {
       T factors[kChunk];
-      InverseDenominators(at, reader, factors);
-      if (columns_.writes_sums) SumReadGradients(at, reader, factors);
+      sums_.InverseDenominators(at, reader, factors);
+      if (columns_.writes_sums) sums_.SetReads(at, reader, factors);
       GatherRows(
           g_.d_output, p_.sequences[n_], h_ * c_.readers + reader, at, columns_.first, columns_.count,
           columns_.stride, [&](int64_t i) { return factors[i]; },
           s_.d_outputs + reader * kChunk * columns_.stride);
     }
-  }
-  /// An output is num / den, so the derivative by num is that by the output, over den; 1 without a divisor.
-  HWY_INLINE void InverseDenominators(const ChunkAt& at, int64_t reader, T* factors) {
-    const TokenSequence& sequence = p_.sequences[n_];
-    Fill(T{1}, kChunk, factors);
-    for (int64_t i = 0; p_.sums_keys && i < at.count; ++i) {
-      factors[i] = T(1) / *RecurrenceRow(g_.denominator, sequence.entry, h_ * c_.readers + reader,
-                                         sequence.row(at.begin + i));
-    }
-  }
-  /// And that by den is -⟨that by the output, output⟩ / den.
-  HWY_NOINLINE void SumReadGradients(const ChunkAt& at, int64_t reader, const T* factors) {
-    constexpr int64_t kPiece = 64;
-    const TokenSequence& sequence = p_.sequences[n_];
-    const int64_t head = h_ * c_.readers + reader;
-    T* to = s_.sum_reads + reader * kChunk;
-    Fill(T{0}, kChunk, to);
-    for (int64_t i = 0; i < at.count; ++i) {
-      const int64_t row = sequence.row(at.begin + i);
-      if (RowsAreOf<T>(g_.output.dtype) && RowsAreOf<T>(g_.d_output.dtype)) {
-        to[i] = Dot(reinterpret_cast<const T*>(RecurrenceRow(g_.output, sequence.entry, head, row)),
-                    reinterpret_cast<const T*>(RecurrenceRow(g_.d_output, sequence.entry, head, row)),
-                    p_.value_dim);
-      }
-      for (int64_t first = 0; !RowsAreOf<T>(g_.output.dtype) && first < p_.value_dim; first += kPiece) {
-        T output[kPiece], d_output[kPiece];
-        const int64_t count = HWY_MIN(kPiece, p_.value_dim - first);
-        ReadStored(g_.output, sequence.entry, head, row, first, count, output);
-        ReadStored(g_.d_output, sequence.entry, head, row, first, count, d_output);
-        to[i] += Dot(output, d_output, count);
-      }
-      to[i] *= -factors[i];
-    }
-  }
-  /// What a column of ones behind the values would add, whose states are the sums.
-  HWY_NOINLINE void AddSumGradients(const ChunkAt& at, const T* sums) {
-    const int64_t rows = queries_ ? c_.QueryRows(at.count) : 0;
-    for (int64_t row = 0; row < rows; ++row) {
-      AddScaled(s_.sum_reads[row], sums, c_.dim, s_.rows.dq + row * c_.dim);
-      AddTo(s_.sum_reads[row], s_.rows.qk + row * kChunk);
-    }
-    for (int64_t i = 0; i < at.count; ++i)
-      AddScaled(T(1), s_.z + tile_size_, c_.dim, s_.rows.dk + i * c_.dim);
-  }
-  HWY_INLINE static void AddTo(T x, T* pairs) {
-    const hn::ScalableTag<T> d;
-    for (int64_t j = 0; j < kChunk; j += static_cast<int64_t>(hn::Lanes(d)))
-      hn::StoreU(hn::Add(hn::LoadU(d, pairs + j), hn::Set(d, x)), d, pairs + j);
-  }
-  HWY_NOINLINE void UpdateSumZ(const ChunkAt& at) {
-    T* z = s_.z + tile_size_;
-    const int64_t last = at.count - 1;
-    if (p_.decay == DecayKind::key)
-      MultiplyInto(c_.to_token + last * c_.dim, c_.dim, z);
-    else if (p_.decay != DecayKind::none)
-      ScaleInto(c_.to_token[last], z, c_.dim, z);
-    for (int64_t row = 0; queries_ && row < c_.QueryRows(at.count); ++row)
-      AddScaled(s_.sum_reads[row], c_.q_start + row * c_.dim, c_.dim, z);
   }
 
   /// The matrices that W and X, which come later, do not change.
@@ -404,7 +347,7 @@ class BackwardUnit {
         const T *q = c_.q + r * c_.dim, *d_output = s_.d_outputs + r * columns_.stride;
         T* dq = s_.rows.dq + r * c_.dim;
         T cross = Dot(d_output, s_.targets + i * columns_.stride, columns_.count);
-        if (columns_.writes_sums) cross += s_.sum_reads[r];
+        if (columns_.writes_sums) cross += sums_.reads[r];
         AddScaled(c_.own[r], d_output, columns_.stride, s_.d_targets + i * columns_.stride);
         if (bonus) {
           for (int64_t j = 0; j < p_.key_dim; ++j) {
@@ -498,6 +441,7 @@ class BackwardUnit {
   BackwardBuffers<T> s_;
   BackwardMatrices<Matrix> m_;
   int64_t state_size_, tile_size_;
+  SumGradients<T> sums_;
 };
 
 template <class T, class Terms>
