@@ -146,15 +146,8 @@ inline std::vector<RecurrenceCase> mapped_recurrence_cases() {
                                  sum(c);
                                }}},
       scales{{"scale", [](RecurrenceCase&) {}}, {"scale-0.7", [](RecurrenceCase&c) { c.spec.scale = -0.7; }}};
-  std::vector<RecurrenceCase> cases =
-      recurrence_cases({decay_levels(), read_levels(), maps, scales, shape_levels(false), dtype_levels(),
-                        packing_levels(), state_levels(), layout_levels()});
-  // Sums of keys of both signs may be near 0, and what they divide infinite in f16.
-  for (RecurrenceCase& c : cases) {
-    if (std::holds_alternative<IdentityFeatures>(c.spec.feature_map) && c.dtype == DType::f16)
-      c.dtype = DType::f32;
-  }
-  return cases;
+  return recurrence_cases({decay_levels(), read_levels(), maps, scales, shape_levels(false), dtype_levels(),
+                           packing_levels(), state_levels(), layout_levels()});
 }
 
 /// For central differences: the reference in f64, small shapes.

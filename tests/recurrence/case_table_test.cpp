@@ -102,7 +102,7 @@ TEST_P(RecurrenceKernels, AgreeWithTheReference) {
 
 TEST_P(RecurrenceKernels, FeaturesAndSumsOfKeysAgreeWithTheReference) {
   if (GetParam() == "reference") GTEST_SKIP() << "it is compared with central differences";
-  for (RecurrenceCase& c : mapped_recurrence_cases()) {
+  for (const RecurrenceCase& c : mapped_recurrence_cases()) {
     if (!runs(GetParam(), c.dtype)) continue;
     const RecurrenceData data(c);
     const RecurrenceRun reference = run_case(c, data, "reference");

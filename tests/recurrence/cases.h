@@ -165,6 +165,10 @@ struct RecurrenceData {
       fill_each(*rows, [&] { return uniform(-1, 1); });
     if (std::holds_alternative<KeySum>(
             c.spec.normalizer)) {  // no term of a sum is negative, so none is near 0
+      if (std::holds_alternative<IdentityFeatures>(c.spec.feature_map)) {
+        fill_each(inputs.query, [&] { return uniform(0.1, 1); });
+        fill_each(inputs.key, [&] { return reach * uniform(0.1, 1); });
+      }
       for (const PlacedTensor* terms : {&inputs.initial_state, &inputs.self_weight, &inputs.bonus})
         fill_each(*terms, [&] { return uniform(0.3, 1); });
     }

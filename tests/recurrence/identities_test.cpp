@@ -150,6 +150,7 @@ TEST_P(RecurrenceIdentities, ASequenceOfAPackedBatchGivesTheBitsOfACallOfItsOwn)
   }
 }
 
+// Kernels of additive writes may make features and sums of keys themselves, so some calls have delta writes.
 // Copies of 2 x 8 heads of 64 are made by pieces of 64 to 256 tokens. Where a list says which tokens are
 // present, even if all are, they are made at once.
 TEST_P(RecurrenceIdentities, CopiesByPiecesGiveTheBitsOfCopiesAtOnce) {
@@ -159,10 +160,11 @@ TEST_P(RecurrenceIdentities, CopiesByPiecesGiveTheBitsOfCopiesAtOnce) {
     DType dtype;
     std::int64_t query_heads;
   };
-  const Call calls[] = {{{.feature_map = EluPlusOne{}, .normalizer = KeySum{}}, DType::f32, 8},
-                        {{.feature_map = EluPlusOne{}, .normalizer = KeySum{}}, DType::f64, 16},
-                        {{.feature_map = EluPlusOne{}, .decay = ScalarDecay{}}, DType::bf16, 8},
-                        {{.decay = KeyDecay{}, .normalizer = KeySum{}}, DType::f16, 16}};
+  const Call calls[] = {
+      {{.feature_map = EluPlusOne{}, .write = DeltaWrite{}, .normalizer = KeySum{}}, DType::f32, 8},
+      {{.feature_map = EluPlusOne{}, .write = DeltaWrite{}, .normalizer = KeySum{}}, DType::f64, 16},
+      {{.feature_map = EluPlusOne{}, .decay = ScalarDecay{}}, DType::bf16, 8},
+      {{.decay = KeyDecay{}, .write = DeltaWrite{}, .normalizer = KeySum{}}, DType::f16, 16}};
   for (const auto& [spec, dtype, query_heads] : calls) {
     if (!runs(GetParam(), dtype)) continue;
     RecurrenceCase c{.spec = spec, .dtype = dtype};
@@ -218,6 +220,7 @@ TEST_P(RecurrenceIdentities, RowsOf16BitsGiveTheRoundedBitsOfTheSameNumbersInF32
           c.placed = placed;
           c.shape.num_query_heads = 4;
           c.shape.num_key_heads = 1;
+          c.shape.value_dim = 130;  // of several tiles, which widen 64 elements at a time
           RecurrenceCase wide = c;
           wide.dtype = DType::f32;
           RecurrenceData data(c), wide_data(wide);

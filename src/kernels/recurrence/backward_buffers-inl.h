@@ -16,8 +16,8 @@ namespace HWY_NAMESPACE {
 /// The chunks of a segment. They change no bits: a state that is computed again is the same.
 template <class T>
 HWY_INLINE int64_t SegmentChunks(const RecurrenceProblem<T>& p) {
-  const int64_t rows = HWY_MAX(p.key_dim, kChunk),  // of a state, or of W, which is kept too
-      bytes = rows * Padded<T>(TilesOf(p).width) * static_cast<int64_t>(sizeof(T)),
+  const int64_t size = HWY_MAX(StateSize(p), kChunk * Padded<T>(TilesOf(p).width)),  // W is kept too
+      bytes = size * static_cast<int64_t>(sizeof(T)),
                 most = HWY_MAX(recurrence_segment_bytes / bytes, recurrence_segment_chunks);
   return HWY_MAX(HWY_MIN((p.longest + kChunk - 1) / kChunk, most), 1);
 }

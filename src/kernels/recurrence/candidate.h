@@ -59,7 +59,7 @@ struct RecurrenceCandidate : CompiledKernel<RecurrenceCode> {
   /// ask. If there is no function, it is always the better one.
   const char* (*slower)(const RecurrenceRequest&) = nullptr;
   std::int64_t chunk = 1;  ///< a sequence cut at multiples of this many tokens keeps its bits
-  /// Whether additive writes make features and sums of keys themselves, in place of the plan's copies.
+  /// Whether the kernel makes features and sums of keys of additive writes, in place of the plan's copies.
   bool maps = false;
 };
 

@@ -105,9 +105,9 @@ HWY_INLINE void DecayFrom(const RecurrenceProblem<T>& p, const ChunkAt& at, cons
   sum.from_factors_step = by_channel ? 1 : 0;
 }
 
-/// What forward saves for backward. For each chunk these are the state before it, and W unless writes
-/// are additive. Sequences start at rows that ascend, so that row / 16 plus their number finds the first
-/// chunk of each.
+/// What forward saves for backward. For each chunk these are the state before it, and W unless writes are
+/// additive. Sequences start at rows that ascend, so that row / 16 plus their number finds the first chunk
+/// of each.
 template <class T>
 HWY_INLINE int64_t SavedSize(const RecurrenceProblem<T>& p) {
   return StateSize(p) + (p.write == WriteKind::additive ? 0 : kChunk * Padded<T>(TilesOf(p).width));

@@ -28,7 +28,8 @@ HWY_INLINE ValueTiles TilesOf(const RecurrenceProblem<T>& p) {
 }
 
 /// Columns [first, first + count) of the values of a head; rows in scratch buffers have `stride` elements.
-/// Every tile may have the sums of keys beside its columns, and the last one writes what is of them.
+/// With sums_keys each tile keeps the sums of keys beside its columns. The last one alone writes what depends
+/// on them: denominators, final sums, gradients.
 struct Columns {
   int64_t first, count, stride;
   bool writes_sums;

@@ -13,13 +13,13 @@ HWY_BEFORE_NAMESPACE();
 namespace fovea::kernels {
 namespace HWY_NAMESPACE {
 
-/// The sums of a unit, from or to the last column of the caller's states.
+/// The sums of a unit, from or to the last column of the caller's states, or from a kernel's copy of the
+/// initial ones.
 template <class T>
 HWY_INLINE void LoadSums(const RecurrenceProblem<T>& p, const T* states, int64_t unit, T* sums) {
   if (!p.sums_keys) return;
   Fill(T{0}, Padded<T>(p.key_dim), sums);
-  if (states && p.initial_sums && states == p.initial_state)
-    return Copy(p.initial_sums + unit * p.key_dim, p.key_dim, sums);
+  if (p.initial_sums) return Copy(p.initial_sums + unit * p.key_dim, p.key_dim, sums);
   for (int64_t i = 0; states && i < p.key_dim; ++i)
     sums[i] = states[(unit * p.key_dim + i) * StateColumns(p) + p.value_dim];
 }

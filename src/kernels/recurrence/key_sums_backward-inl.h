@@ -13,7 +13,8 @@ HWY_BEFORE_NAMESPACE();
 namespace fovea::kernels {
 namespace HWY_NAMESPACE {
 
-/// Of one unit. Of several tiles the last one alone has them, but for the inverses.
+/// The derivatives through the dens of one unit. Of several tiles the last one makes them. All need the
+/// inverses.
 template <class T>
 struct SumGradients {
   const RecurrenceProblem<T>& p;
@@ -67,9 +68,6 @@ struct SumGradients {
 
  private:
   HWY_INLINE T DotStored(int64_t entry, int64_t head, int64_t row) const {
-    if (RowsAreOf<T>(g.output.dtype))
-      return Dot(reinterpret_cast<const T*>(RecurrenceRow(g.output, entry, head, row)),
-                 reinterpret_cast<const T*>(RecurrenceRow(g.d_output, entry, head, row)), p.value_dim);
     constexpr int64_t kPiece = 64;
     T output[kPiece], d_output[kPiece], sum = 0;
     for (int64_t first = 0; first < p.value_dim; first += kPiece) {

@@ -1,7 +1,6 @@
 // What a kernel of a recurrence receives: pointers and sizes that the plan has checked. The mathematics is in
-// fovea/recurrence/spec.h. Features and normalisers are the plan's, which gives kernels copies of operands.
-// Only kernels by chunks may be asked to make features and sums of keys themselves: see
-// RecurrenceCandidate::maps.
+// fovea/recurrence/spec.h. Features and sums of keys are made by the plan, in copies of operands, or by a
+// kernel that has RecurrenceCandidate::maps.
 #pragma once
 
 #include <algorithm>
@@ -81,8 +80,9 @@ struct RecurrenceResults {
 template <class T>
 struct RecurrenceGradientProblem {
   StoredOperand<const std::byte> d_output;
-  StoredOperand<const std::byte> output;  ///< of forward; for sums_keys alone, as the denominators
-  Operand<const T*> denominator = {};     ///< output_heads, rows of 1
+  StoredOperand<const std::byte>
+      output;  ///< what forward wrote; given with sums_keys and d_output, as is `denominator`
+  Operand<const T*> denominator = {};  ///< output_heads, rows of 1
   const T* d_final_state = nullptr;
   StoredOperand<std::byte> query, key, value, erase, a, b;
   Operand<T*> log_decay, beta, self_weight;

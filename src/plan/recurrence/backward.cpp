@@ -59,20 +59,18 @@ void copy_d_output(const RecurrencePlan::Impl& plan, const RecurrenceLoss& loss,
                  [&](std::int64_t b, std::int64_t h, std::int64_t r) {
                    T* row = to.row(b, h, r);
                    const T denominator = *denominators.row(b, h, r);
-                   T sum = 0;
-                   if (plan.dtype == dtype_of<T>) {
-                     sum = kernels::divide_backward(row_pointer<T>(loss.d_output, b, h, r),
-                                                    row_pointer<T>(loss.output, b, h, r), denominator, dim,
-                                                    row);
-                   } else {
-                     constexpr std::int64_t most = 64;
-                     read_row(loss.d_output, b, h, r, row);
-                     for (std::int64_t d = 0; d < dim; d += most) {
-                       T piece[most];
-                       const std::int64_t count = std::min(most, dim - d);
-                       read_row(loss.output.slice(3, d, count), b, h, r, piece);
-                       sum += kernels::divide_backward(row + d, piece, denominator, count, row + d);
-                     }
+                   const bool widens = plan.dtype != dtype_of<T>;
+                   if (widens) read_row(loss.d_output, b, h, r, row);
+                   const T *d_output = widens ? row : row_pointer<T>(loss.d_output, b, h, r),
+                           *output = widens ? nullptr : row_pointer<T>(loss.output, b, h, r);
+                   // As many at a time for every dtype, so that sums have one order.
+                   constexpr std::int64_t most = 64;
+                   T sum = 0, piece[most];
+                   for (std::int64_t d = 0; d < dim; d += most) {
+                     const std::int64_t count = std::min(most, dim - d);
+                     if (widens) read_row(loss.output.slice(3, d, count), b, h, r, piece);
+                     sum += kernels::divide_backward(d_output + d, widens ? piece : output + d, denominator,
+                                                     count, row + d);
                    }
                    row[dim] = -sum / denominator;
                  });
@@ -90,7 +88,7 @@ kernels::RecurrenceGradientProblem<T> gradient_problem(const RecurrencePlan::Imp
   };
   g.d_output = loss.d_output && copies.d_output.data ? read_only(stored_operand(copies.d_output))
                                                      : stored_operand(loss.d_output);
-  if (loss.d_output && plan.sums_keys()) {
+  if (loss.d_output && plan.sums_keys() && plan.kernel_maps) {
     g.output = stored_operand(loss.output);
     g.denominator = weight_operand<T>(loss.denominator);
   }

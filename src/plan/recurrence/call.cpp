@@ -15,8 +15,7 @@ using kernels::TokenSequence;
 constexpr const char* recur_name = "recur";
 
 // The memory that copies may take in a plain call. With copies of a whole call it grew with the tokens, to a
-// GiB for 65,536 tokens of 16 heads of 64. `fovea bench recurrence --only elu` takes as long with both,
-// within the noise of two threads of a Zen 3.
+// GiB for 65,536 tokens of 16 heads of 64.
 constexpr std::size_t bytes_of_copies = std::size_t{4} << 20;
 
 // The problem of a call with copies of these rows, and their memory.
