@@ -5,11 +5,10 @@
 # stopped.
 # Environment: FOVEA (the command), MINUTES, THREADS (default 2), PRECISION (f32 or bf16, default f32), UPDATES, how
 # many the Transformer has until its learning rate is 0 (default 12500, in bf16 17000: what two cores of a Zen 4 do), and
-# its DROPOUT (default 0.2). UPDATES=31250 sees the 64 million tokens of the paper, whose dropout is 0.3. The one run of
-# both reached 17 BLEU, see docs/results.md.
+# its DROPOUT (default 0.2). UPDATES=31250 DROPOUT=0.3 sees the 64 million tokens of the paper, with its dropout.
 set -euo pipefail
 (($# >= 2)) || {
-  sed -n '2,9s/^# //p' "$0" >&2
+  sed -n '2,8s/^# //p' "$0" >&2
   exit 2
 }
 data=$1 out=$2
