@@ -68,13 +68,20 @@ struct SumGradients {
 
  private:
   HWY_INLINE T DotStored(int64_t entry, int64_t head, int64_t row) const {
+    // As many at a time for every dtype, so that sums have one order.
     constexpr int64_t kPiece = 64;
-    T output[kPiece], d_output[kPiece], sum = 0;
+    T widened_output[kPiece], widened_d_output[kPiece], sum = 0;
+    const auto piece = [&](const StoredOperand<const std::byte>& from, int64_t first, int64_t count,
+                           T* widened) -> const T* {
+      if (RowsAreOf<T>(from.dtype))
+        return reinterpret_cast<const T*>(RecurrenceRow(from, entry, head, row)) + first;
+      ReadStored(from, entry, head, row, first, count, widened);
+      return widened;
+    };
     for (int64_t first = 0; first < p.value_dim; first += kPiece) {
       const int64_t count = HWY_MIN(kPiece, p.value_dim - first);
-      ReadStored(g.output, entry, head, row, first, count, output);
-      ReadStored(g.d_output, entry, head, row, first, count, d_output);
-      sum += Dot(output, d_output, count);
+      sum += Dot(piece(g.output, first, count, widened_output),
+                 piece(g.d_output, first, count, widened_d_output), count);
     }
     return sum;
   }
