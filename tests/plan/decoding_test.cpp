@@ -123,6 +123,35 @@ TEST(Decoding, FewRowsHaveTheSameBitsWithWeights) {
   }
 }
 
+// Rows that share a head of keys go in groups of up to four, and each group has loops of its own.
+TEST(Decoding, ARowHasTheBitsThatItHasAlone) {
+  for (const KernelInfo& info : instruction_sets()) {
+    if (!info.available || info.isa == "reference") continue;
+    for (const DType dtype : {DType::f32, DType::f64, DType::bf16, DType::f16}) {
+      for (const std::int64_t dim : {20, 64, 72, 128, 200}) {
+        const AttentionShape alone{.query_len = 1, .key_len = 611, .head_dim = dim, .value_dim = dim};
+        const AttentionPlan single = make_plan({.scale = 3.0}, alone, {.dtype = dtype, .kernel = info.isa});
+        for (std::int64_t rows = 2; rows <= 9; ++rows) {
+          AttentionShape shape = alone;
+          shape.num_query_heads = rows;
+          const Made m = made({shape, dtype});
+          attend(make_plan({.scale = 3.0}, shape, {.dtype = dtype, .kernel = info.isa}),
+                 {.query = m.query, .key = m.key, .value = m.value}, {.output = m.output});
+          for (std::int64_t h = 0; h < rows; ++h) {
+            Tensor output(dtype, {1, 1, 1, dim});
+            attend(single, {.query = m.query.view().slice(1, h, 1), .key = m.key, .value = m.value},
+                   {.output = output});
+            const auto* of_row =
+                static_cast<const std::byte*>(m.output.raw()) + static_cast<std::size_t>(h) * output.bytes();
+            ASSERT_EQ(std::memcmp(output.raw(), of_row, output.bytes()), 0)
+                << info.isa << " " << to_string(dtype) << " " << dim << " wide, row " << h << " of " << rows;
+          }
+        }
+      }
+    }
+  }
+}
+
 // In the relative Frobenius norm. 16-bit results lose at most 2^-9 (f16: 2^-12) by rounding the output,
 // spread evenly, and bf16 as much again by rounding the weights. f32 and f64 lose some roundings of sums of
 // some hundred terms.

@@ -116,16 +116,22 @@ HWY_INLINE void DirectScores(const Problem<T>& p, const BlockAt<T>& at, int64_t 
   if (!piece.full) HideOutside(schedule.row(schedule_row + r), piece.begin, piece.end, scores);
 }
 
-/// Calls f.operator()<kRows>(first row) over `rows` rows: four at a time, then the rest.
+/// Calls f.operator()<kRows>(first row) over `rows` rows: four at a time, then the rest. Each group reads the
+/// keys or values once more.
 template <class F>
 HWY_INLINE void ForRowGroups(int64_t rows, F&& f) {
   int64_t r = 0;
   for (; r + 4 <= rows; r += 4) f.template operator()<4>(r);
-  if (r + 2 <= rows) {
-    f.template operator()<2>(r);
-    r += 2;
+  switch (rows - r) {
+    case 3:
+      return f.template operator()<3>(r);
+    case 2:
+      return f.template operator()<2>(r);
+    case 1:
+      return f.template operator()<1>(r);
+    default:
+      return;
   }
-  if (r < rows) f.template operator()<1>(r);
 }
 
 /// The scratch buffers of one thread. Forward has a row of scores and of gathered values for each query of a

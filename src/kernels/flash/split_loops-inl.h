@@ -21,6 +21,9 @@ namespace HWY_NAMESPACE {
 /// Sums that are accumulated side by side. 16 accumulators, 4 queries and a key fit the 32 registers of
 /// AVX-512 and Arm; 8 accumulators fit the 16 registers of the others.
 constexpr int kSums = HWY_TARGET <= HWY_AVX3 || HWY_ARCH_ARM ? 16 : 8;
+/// The keys whose sums by kRows queries are accumulated side by side. Three queries take as many as four.
+template <int kRows>
+inline constexpr int kKeysOf = kSums / (kRows == 3 ? 4 : kRows);
 
 /// Keeps GCC from loading a vector once for each of its uses: 10 loads for 8 multiply-adds, where a Zen 3 has
 /// time for 8.
@@ -38,7 +41,7 @@ HWY_INLINE void KeepLoaded([[maybe_unused]] V& v) {
 template <int kRows>
 class SumsOfEight {
  public:
-  static constexpr int kKeys = kSums / kRows;
+  static constexpr int kKeys = kKeysOf<kRows>;
   using V = hn::Vec<hn::ScalableTag<float>>;
 
   /// Takes the sums of keys [j, j + kKeys). Behind the eighth key or the last of `count`, writes the scores
@@ -67,11 +70,11 @@ class SumsOfEight {
 };
 #endif
 
-/// Stores the sums of kRows queries and kSums / kRows keys, of which the first `count` exist. A masked store,
-/// since GCC turns a loop into a call of memcpy, and saves all registers around that call.
+/// Stores the sums of kRows queries and kKeysOf<kRows> keys, of which the first `count` exist. A masked
+/// store, since GCC turns a loop into a call of memcpy, and saves all registers around that call.
 template <int kRows, class T>
 HWY_INLINE void LeaveScores(const T* sums, int64_t count, T* scores, int64_t score_stride) {
-  constexpr int kKeys = kSums / kRows;
+  constexpr int kKeys = kKeysOf<kRows>;
   const hn::CappedTag<T, kKeys> d;
   if (count >= kKeys) {
     FOVEA_UNROLL for (int r = 0; r < kRows; ++r)
@@ -129,7 +132,7 @@ HWY_INLINE void ShortScores(const T* queries, int64_t padded, const StoredRows<S
                             int64_t count, bool fetch, T* scores, int64_t score_stride) {
   const hn::ScalableTag<T> d;
   using V = hn::Vec<decltype(d)>;
-  constexpr int kKeys = kSums / kRows, kLanes = static_cast<int>(hn::MaxLanes(d));
+  constexpr int kKeys = kKeysOf<kRows>, kLanes = static_cast<int>(hn::MaxLanes(d));
   V query[kRows][kVectors];
   FOVEA_UNROLL for (int r = 0; r < kRows; ++r) {
     FOVEA_UNROLL for (int c = 0; c < kVectors; ++c) query[r][c] =
@@ -161,13 +164,13 @@ HWY_INLINE void ShortScores(const T* queries, int64_t padded, const StoredRows<S
 
 /// scores[r · score_stride + j] = ⟨query r, key j⟩ for kRows queries and keys [0, count). Queries are rows of
 /// `padded` elements in the order of LoadTwo, with zeros behind `dim`. kSums sums stay in registers: kRows
-/// queries by kSums / kRows keys, so each vector of a key is loaded once for kRows queries.
+/// queries by kKeysOf<kRows> keys, so each vector of a key is loaded once for kRows queries.
 template <int kRows, class T, class S>
 HWY_INLINE void StoredScores(const T* queries, int64_t padded, const StoredRows<S>& keys, int64_t dim,
                              int64_t count, bool fetch, T* scores, int64_t score_stride) {
   const hn::ScalableTag<T> d;
   using V = hn::Vec<decltype(d)>;
-  constexpr int kKeys = kSums / kRows;
+  constexpr int kKeys = kKeysOf<kRows>;
   constexpr int kLanes = static_cast<int>(hn::MaxLanes(d));
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
   const auto in_short_loops = [&]<int kVectors>() HWY_ATTR {

@@ -31,21 +31,24 @@ HWY_INLINE void LoadQuery(S, const float* from, int64_t dim, int64_t, float* to)
 /// registers for two keys' sums, folded pairs and the key.
 constexpr int kKeptVectors = 4;
 
-/// The queries of kRows rows in registers. Those of four rows exchange quarters: vector r holds quarter t of
-/// row (r + t) mod 4. So a vector of a key gives a quarter of a sum of each row. Two steps of the four rows'
-/// sums then take three permutations. With FoldHalves they take four, and two blends.
-template <int kRows, int kVectors>
-HWY_INLINE void KeepQueries(const float* queries, int64_t padded, Pairs (&query)[kRows][kVectors]) {
+/// The queries of kRows rows in kKept vectors each. Those of four rows exchange quarters: vector r holds
+/// quarter t of row (r + t) mod 4. So a vector of a key gives a quarter of a sum of each row. Two steps of
+/// the four rows' sums then take three permutations. With FoldHalves they take four, and two blends. Three
+/// rows have a fourth of zeros beside them.
+template <int kRows, int kKept, int kVectors>
+HWY_INLINE void KeepQueries(const float* queries, int64_t padded, Pairs (&query)[kKept][kVectors]) {
   const PairTag pairs;
   FOVEA_UNROLL for (int v = 0; v < kVectors; ++v) {
-    __m512i rows[kRows];
-    FOVEA_UNROLL for (int r = 0; r < kRows; ++r) rows[r] =
-        hn::LoadU(pairs, reinterpret_cast<const uint16_t*>(queries + r * padded) + v * kPairLanes).raw;
-    FOVEA_UNROLL for (int r = 0; r < kRows; ++r) {
+    __m512i rows[kKept];
+    FOVEA_UNROLL for (int r = 0; r < kKept; ++r) rows[r] =
+        r < kRows
+            ? hn::LoadU(pairs, reinterpret_cast<const uint16_t*>(queries + r * padded) + v * kPairLanes).raw
+            : _mm512_setzero_si512();
+    FOVEA_UNROLL for (int r = 0; r < kKept; ++r) {
       __m512i& kept = query[r][v].raw;
       kept = rows[r];
-      FOVEA_UNROLL for (int t = 1; kRows == 4 && t < 4; ++t) kept =
-          _mm512_mask_blend_epi32(static_cast<__mmask16>(0xf << 4 * t), kept, rows[(r + t) % kRows]);
+      FOVEA_UNROLL for (int t = 1; kKept == 4 && t < 4; ++t) kept =
+          _mm512_mask_blend_epi32(static_cast<__mmask16>(0xf << 4 * t), kept, rows[(r + t) % kKept]);
     }
   }
 }
@@ -63,39 +66,39 @@ HWY_INLINE PairSums FoldExchanged(PairSums a, PairSums b, PairSums c, PairSums d
 template <int kRows, int kVectors, bool kWhole, class S>
 HWY_NOINLINE void KeptScores(const float* queries, int64_t padded, const S* const* keys, Fetching fetching,
                              int64_t last, int64_t count, float* scores, int64_t score_stride) {
-  constexpr int kKeys = kSums / kRows, kTwos = kKeys / 2;
+  constexpr int kKept = kRows == 3 ? 4 : kRows, kKeys = kKeysOf<kRows>, kTwos = kKeys / 2;
   constexpr int kLines = kVectors * kPairLanes * static_cast<int>(sizeof(S)) / 64;
   const hn::ScalableTag<float> d;
-  Pairs query[kRows][kVectors];
-  KeepQueries(queries, padded, query);
+  Pairs query[kKept][kVectors];
+  KeepQueries<kRows>(queries, padded, query);
   const S* repeated[kKeys];
   for (int64_t j = 0; j < count; j += kKeys, keys += kKeys) {
     const S* const* fetched = keys + fetching.ahead;
     const bool fetch = j + kKeys <= fetching.count;
     if (j + kKeys > count) keys = LastRows(keys, count - j, repeated);
-    PairSums folded[kRows == 4 ? kKeys : kSums / 2];
+    PairSums folded[kKept == 4 ? kKeys : kSums / 2];
     FOVEA_UNROLL for (int two = 0; two < kTwos; ++two) {
-      PairSums sums[kRows][2];
+      PairSums sums[kKept][2];
       if (fetch) {
         FOVEA_UNROLL for (int i = 0; i < 2; ++i) FetchLines<kLines>(fetched[2 * two + i]);
       }
-      FOVEA_UNROLL for (int r = 0; r < kRows; ++r) sums[r][0] = sums[r][1] = hn::Zero(d);
+      FOVEA_UNROLL for (int r = 0; r < kKept; ++r) sums[r][0] = sums[r][1] = hn::Zero(d);
       FOVEA_UNROLL for (int v = 0; v < kVectors; ++v) {
         FOVEA_UNROLL for (int i = 0; i < 2; ++i) {
           const S* row = keys[2 * two + i] + v * kPairLanes;
           const Pairs key = kWhole || v + 1 < kVectors ? LoadWholePairs(row) : LoadPairs(row, last);
-          FOVEA_UNROLL for (int r = 0; r < kRows; ++r) AddDots(sums[r][i], query[r][v], key);
+          FOVEA_UNROLL for (int r = 0; r < kKept; ++r) AddDots(sums[r][i], query[r][v], key);
           // GCC would otherwise put products that wait for each other side by side.
-          FOVEA_UNROLL for (int r = 0; r < kRows; ++r) asm volatile("" : "+v"(sums[r][i].raw));
+          FOVEA_UNROLL for (int r = 0; r < kKept; ++r) asm volatile("" : "+v"(sums[r][i].raw));
         }
       }
-      FOVEA_UNROLL for (int i = 0; kRows == 4 && i < 2; ++i) folded[2 * two + i] =
+      FOVEA_UNROLL for (int i = 0; kKept == 4 && i < 2; ++i) folded[2 * two + i] =
           FoldExchanged(sums[0][i], sums[1][i], sums[2][i], sums[3][i]);
-      FOVEA_UNROLL for (int r = 0; kRows < 4 && r < kRows; ++r) folded[r * kTwos + two] =
+      FOVEA_UNROLL for (int r = 0; kKept < 4 && r < kRows; ++r) folded[r * kTwos + two] =
           FoldHalves(sums[r][0], sums[r][1]);
     }
     alignas(64) float all[kSums];
-    if constexpr (kRows == 4)
+    if constexpr (kKept == 4)
       hn::Store(FoldQuarters(folded), d, all);
     else
       FoldAll(folded, all);
@@ -127,7 +130,7 @@ HWY_INLINE void ScoresAt(const float* queries, int64_t padded, const S* const* k
       break;
   }
   const hn::ScalableTag<float> d;
-  constexpr int kKeys = kSums / kRows;
+  constexpr int kKeys = kKeysOf<kRows>;
   const PairTag pairs;
   const S* repeated[kKeys];
   for (int64_t j = 0; j < count; j += kKeys, keys += kKeys) {

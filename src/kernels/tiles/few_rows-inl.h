@@ -147,43 +147,44 @@ HWY_INLINE void FoldFour(const PairSums (&from)[4], F&& of_two, float (&to)[4]) 
   FOVEA_UNROLL for (int r = 0; r < 4; ++r) to[r] = lanes[4 * r];
 }
 
-/// Absorb for four rows and `count` scores, whose weights are only rounded. Row by row, the sums over lanes
-/// would wait for each other. Returns false, and changes nothing but the memory behind the scores, if a row
-/// has seen no key.
+/// Absorb for three or four rows and `count` scores, whose weights are only rounded. Row by row, the sums
+/// over lanes would wait for each other. Returns false, and changes nothing but the memory behind the scores,
+/// if a row has seen no key.
+template <int kRows>
 HWY_NOINLINE bool AbsorbFour(float scale, int64_t count, float* scores, int64_t stride,
-                             RowState<float>* states, float* factors, RoundedWeights<4>& weights) {
+                             RowState<float>* states, float* factors, RoundedWeights<kRows>& weights) {
   const hn::ScalableTag<float> d;
-  for (int r = 0; r < 4; ++r) {
+  for (int r = 0; r < kRows; ++r) {
     for (int64_t j = count; j < Padded<float>(count); ++j) scores[r * stride + j] = kHidden<float>;
   }
-  PairSums lanes[4];
-  FOVEA_UNROLL for (int r = 0; r < 4; ++r) lanes[r] = hn::LoadU(d, scores + r * stride);
+  PairSums lanes[4] = {hn::Zero(d), hn::Zero(d), hn::Zero(d), hn::Zero(d)};
+  FOVEA_UNROLL for (int r = 0; r < kRows; ++r) lanes[r] = hn::LoadU(d, scores + r * stride);
   for (int64_t j = 16; j < count; j += 16) {
-    FOVEA_UNROLL for (int r = 0; r < 4; ++r) lanes[r] =
+    FOVEA_UNROLL for (int r = 0; r < kRows; ++r) lanes[r] =
         hn::Max(lanes[r], hn::LoadU(d, scores + r * stride + j));
   }
   float maxima[4], sums[4];
   FoldFour(
       lanes, [](PairSums a, PairSums b) HWY_ATTR { return hn::Max(a, b); }, maxima);
-  for (int r = 0; r < 4; ++r) {
+  for (int r = 0; r < kRows; ++r) {
     const float best = maxima[r] * scale;
     maxima[r] = best > states[r].maximum ? best : states[r].maximum;
     if (maxima[r] == kHidden<float>) return false;
   }
   const auto factor = hn::Set(d, scale);
-  PairSums shifts[4];
-  FOVEA_UNROLL for (int r = 0; r < 4; ++r) {
+  PairSums shifts[kRows];
+  FOVEA_UNROLL for (int r = 0; r < kRows; ++r) {
     shifts[r] = hn::Set(d, maxima[r]);
     lanes[r] = hn::Zero(d);
   }
   auto smallest = hn::Set(d, 1.0f);
   const auto absorb = [&]<bool kWhole>(int64_t j) HWY_ATTR {
-    FOVEA_UNROLL for (int r = 0; r < 4; ++r) {
+    FOVEA_UNROLL for (int r = 0; r < kRows; ++r) {
       const auto e = RoundedExponential::Of(
           d, hn::Sub(hn::Mul(hn::LoadU(d, scores + r * stride + j), factor), shifts[r]));
       StoreRounded(e, weights.Row(r) + j);
       lanes[r] = hn::Add(lanes[r], e);
-      smallest = kWhole ? hn::Min(e, smallest) : RoundedWeights<4>::Smaller(smallest, e, count - j);
+      smallest = kWhole ? hn::Min(e, smallest) : RoundedWeights<kRows>::Smaller(smallest, e, count - j);
     }
   };
   int64_t j = 0;
@@ -192,7 +193,7 @@ HWY_NOINLINE bool AbsorbFour(float scale, int64_t count, float* scores, int64_t 
   weights.SetEvery(smallest);
   FoldFour(
       lanes, [](PairSums a, PairSums b) HWY_ATTR { return hn::Add(a, b); }, sums);
-  for (int r = 0; r < 4; ++r) factors[r] = Advance(maxima[r], sums[r], states[r]);
+  for (int r = 0; r < kRows; ++r) factors[r] = Advance(maxima[r], sums[r], states[r]);
   return true;
 }
 
@@ -255,7 +256,7 @@ template <int kRows, Dots S>
 HWY_INLINE void AddAllColumns(const PiecePairs<kRows>* pieces, int64_t piece_count, const S* const* rows,
                               Fetching fetching, int64_t dim, float* gathered, int64_t padded) {
   // One row has eight sums: a product waits six cycles for the sum before it.
-  constexpr int kVectors = kRows == 4 ? 2 : 4;
+  constexpr int kVectors = kRows >= 3 ? 2 : 4;
   constexpr int64_t kWidth = kVectors * kPairLanes;
   int64_t i = 0;
   for (; i + kWidth <= dim; i += kWidth)
@@ -336,7 +337,7 @@ HWY_INLINE bool WholeProducts(const Problem<float>& p, const HeadRows<DotBf16>& 
 template <int kRows>
 HWY_INLINE void AbsorbRows(float scale, int64_t count, float* scores, int64_t stride, RowState<float>* states,
                            float* factors, RoundedWeights<kRows>& weights) {
-  if constexpr (kRows == 4) {
+  if constexpr (kRows >= 3) {
     if (AbsorbFour(scale, count, scores, stride, states, factors, weights)) return;
   }
   for (int i = 0; i < kRows; ++i)

@@ -186,7 +186,7 @@ HWY_NOINLINE bool AddWholePiece(DotBf16, const Problem<float>& p, const HeadRows
       return true;
     }
   }
-  if (TakesTilesTogether(rows) && AddTilesToFew(p, keys, values, piece, first, rows, scratch)) return true;
+  if (rows <= kMostRowsTogether && AddTilesToFew(p, keys, values, piece, first, rows, scratch)) return true;
   Piece tile = piece;
   for (; tile.begin < piece.end; tile.begin = tile.end) {
     tile.end = HWY_MIN(tile.begin + tile_keys, piece.end);

@@ -17,13 +17,10 @@ namespace HWY_NAMESPACE {
 /// The tiles whose keys few rows take at a time, where all of them are there. Between the loops over keys
 /// and over values one result waits for the next (docs/performance.md, "Tried"). For one group of rows half
 /// as many were a little slower. Two groups read the tiles twice, and half as many are in a nearer cache
-/// then. 3, 5, 6 and 7 rows are two or three groups of unlike sizes, which lost up to a tenth.
-constexpr int64_t kTilesTogether = 8, kKeysTogether = kTilesTogether * tile_keys;
-HWY_INLINE bool TakesTilesTogether(int64_t rows) {
-  return rows == 1 || rows == 2 || rows == 4 || rows == 8;
-}
+/// then.
+constexpr int64_t kTilesTogether = 8, kKeysTogether = kTilesTogether * tile_keys, kMostRowsTogether = 8;
 HWY_INLINE int64_t MostWholeKeys(DotBf16, int64_t rows) {
-  if (!TakesTilesTogether(rows)) return tile_keys;
+  if (rows > kMostRowsTogether) return tile_keys;
   return rows > 4 ? kKeysTogether / 2 : kKeysTogether;
 }
 using RowsTogether = PieceRows<DotBf16, kKeysTogether>;
