@@ -49,13 +49,14 @@ autograd::AttentionArgument by_key(const char* name, const Tensor& numbers) {
   return {name, numbers.reshape({numbers.size(0), 1, 1, numbers.size(1)})};
 }
 
-// One object each, so that one plan serves all calls.
+// One object each, so that one plan serves all calls. Full names of arguments have at most 15 characters,
+// which a string holds without malloc.
 const Mod& sizes_bias() {
   static const Mod bias = DenseBias{};
   return bias;
 }
 const Mod& distance_bias() {
-  static const Mod bias = make_mod("alibi-of-blocks", {"slope", "position", "log_size"},
+  static const Mod bias = make_mod("alibi-of-blocks", {"slope", "place", "size"},
                                    [](auto score, Site at, auto slope, auto position, auto log_size) {
                                      using T = elementwise::Scalar<decltype(score)>;
                                      return score - slope * (T(at.query) - position) + log_size;
@@ -138,7 +139,12 @@ BlockAttention::BlockAttention(ParameterSet& set, const std::string& name, std::
     std::transform(start.begin(), start.end(), slopes.data<float>(),
                    [](double slope) { return static_cast<float>(slope); });
     slope_ = &set.constant(name + ".slope", slopes);
+    by_row_.mods = {distance_bias()};
+  } else if (options_.by != By::sums) {
+    by_row_.mods = {sizes_bias()};
   }
+  whole_ = by_row_;
+  whole_.mask = Mask(std::make_shared<FinishedBlocks>(options_.block, options_.kept));
 }
 
 // keys and values [n, block, heads * head_dim].
@@ -178,23 +184,19 @@ BlockAttention::Summaries BlockAttention::summarized(Context& context, const Var
   return few;
 }
 
-// log_sizes and positions [B, keys]; positions are those of `mask`.
+// log_sizes and positions [B, keys]; positions are those of the mask of `spec`, which is by_row_ or whole_.
 Var BlockAttention::attend(Context& context, autograd::AttentionCall& call, const Tensor& log_sizes,
-                           const Tensor& positions, const AttentionShape& shape, const Mask& mask,
+                           const Tensor& positions, const AttentionShape& shape, const AttentionSpec& spec,
                            const Var& q, const Var& k, const Var& v) const {
-  AttentionSpec spec{.mask = mask};
   if (options_.alibi == Alibi::with) {
-    spec.mods = {distance_bias()};
     call.arguments = {{"mods[0].slope", reshape(context.use(*slope_), {1, options_.num_heads, 1, 1})},
-                      by_key("mods[0].position", positions),
-                      by_key("mods[0].log_size", log_sizes)};
+                      by_key("mods[0].place", positions),
+                      by_key("mods[0].size", log_sizes)};
   } else if (options_.by != By::sums) {
-    spec.mods = {sizes_bias()};
     call.arguments = {by_key("mods[0].bias", log_sizes)};
   }
   call.num_query_heads = call.num_kv_heads = options_.num_heads;
   call.plan = plans_->of(spec, shape);
-  call.spec = std::move(spec);
   return output_(context, autograd::attention(call, q, k, v));
 }
 
@@ -261,7 +263,7 @@ Var BlockAttention::whole(Context& context, const Var& x, Tensor* weights) const
                         .key_len = few + rows,
                         .head_dim = options_.head_dim,
                         .value_dim = options_.head_dim},
-                       Mask(std::make_shared<FinishedBlocks>(few, block, kept)), q, k, v);
+                       whole_, q, k, v);
   if (weights) *weights = distributed(of_all, shares, few);
   return y;
 }

@@ -9,7 +9,6 @@
 #include <utility>
 
 #include "core/starts.h"
-#include "fovea/attention/masks.h"
 #include "nn/block_summaries.h"
 #include "nn/planned_size.h"
 
@@ -107,7 +106,7 @@ class BlockAttention::Reader {
                                     .key_len = longest,
                                     .head_dim = o_.head_dim,
                                     .value_dim = o_.head_dim}),
-                         Causal{}, q, {}, {});
+                         layer_.by_row_, q, {}, {});
   }
 
  private:

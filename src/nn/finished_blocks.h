@@ -8,32 +8,36 @@
 
 namespace fovea::nn {
 
-/// Keys [0, few) are `kept` rows for each of the first blocks of a sequence, and the keys behind them are all
-/// of its rows. Queries are rows too: that of row t is at position few + t. It sees the few rows of all
-/// blocks before its own, and the rows of its own block up to itself.
+/// The first keys, few(key_len) of them, are `kept` rows for each block of a sequence but the last, and the
+/// keys behind them are all of its rows. Queries are rows too: that of row t is at position few + t. It sees
+/// the few rows of all blocks before its own, and the rows of its own block up to itself. One mask serves
+/// sequences of all lengths, so a layer keeps one: a mask for each call was five blocks of malloc.
 class FinishedBlocks final : public MaskNode {
  public:
-  FinishedBlocks(std::int64_t few, std::int64_t block, std::int64_t kept)
-      : few_(few), block_(block), kept_(kept) {}
+  FinishedBlocks(std::int64_t block, std::int64_t kept) : block_(block), kept_(kept) {}
 
-  bool allows(const Site& site, const QueryBlock&) const override {
-    const std::int64_t own = (site.query - few_) / block_;
-    return site.key < few_ ? site.key < own * kept_
-                           : site.key >= few_ + own * block_ && site.key <= site.query;
+  /// Each block but the last has `kept` + `block` keys, and the last has 1 to `block`.
+  std::int64_t few(std::int64_t key_len) const {
+    return key_len > 0 ? (key_len - 1) / (block_ + kept_) * kept_ : 0;
+  }
+
+  bool allows(const Site& site, const QueryBlock& queries) const override {
+    const std::int64_t summaries = few(queries.key_len), own = (site.query - summaries) / block_;
+    return site.key < summaries ? site.key < own * kept_
+                                : site.key >= summaries + own * block_ && site.key <= site.query;
   }
   BlockSpans spans(const QueryBlock& queries) const override {
-    const std::int64_t first = (queries.query_begin - few_) / block_,
-                       last = (queries.query_end - 1 - few_) / block_;
+    const std::int64_t summaries = few(queries.key_len), first = (queries.query_begin - summaries) / block_,
+                       last = (queries.query_end - 1 - summaries) / block_;
     BlockSpans spans;
     add(spans.some, 0, last * kept_);
-    add(spans.some, few_ + first * block_, queries.query_end);
+    add(spans.some, summaries + first * block_, queries.query_end);
     add(spans.all, 0, first * kept_);
-    if (first == last) add(spans.all, few_ + first * block_, queries.query_begin + 1);
+    if (first == last) add(spans.all, summaries + first * block_, queries.query_begin + 1);
     return spans;
   }
   std::string print(int) const override {
-    return "finished-blocks(" + std::to_string(few_) + "," + std::to_string(block_) + "," +
-           std::to_string(kept_) + ")";
+    return "finished-blocks(" + std::to_string(block_) + "," + std::to_string(kept_) + ")";
   }
   bool text_is_all() const override { return true; }
   void validate(const AttentionShape&) const override {}
@@ -48,7 +52,7 @@ class FinishedBlocks final : public MaskNode {
       to.push_back({begin, end});
   }
 
-  std::int64_t few_, block_, kept_;
+  std::int64_t block_, kept_;
 };
 
 }  // namespace fovea::nn

@@ -299,7 +299,8 @@ TEST(FinishedBlocks, HasTheSpansOfItsPairs) {
   for (const auto& [rows, block, kept] :
        std::vector<std::array<std::int64_t, 3>>{{21, 4, 2}, {16, 4, 4}, {9, 8, 1}, {5, 8, 2}, {33, 8, 2}}) {
     const std::int64_t few = (rows - 1) / block * kept, keys = few + rows;
-    const FinishedBlocks mask(few, block, kept);
+    const FinishedBlocks mask(block, kept);
+    EXPECT_EQ(mask.few(keys), few) << rows;
     for (std::int64_t begin = few; begin < keys; ++begin) {
       for (std::int64_t end = begin + 1; end <= keys; ++end) {
         const QueryBlock queries{.query_begin = begin, .query_end = end, .key_len = keys};

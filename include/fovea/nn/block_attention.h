@@ -90,7 +90,7 @@ class BlockAttention {
   Summaries summarized(Context& context, const Var& keys, const Var& values) const;
   Var whole(Context& context, const Var& x, Tensor* weights) const;
   Var attend(Context& context, autograd::AttentionCall& call, const Tensor& log_sizes,
-             const Tensor& positions, const AttentionShape& shape, const Mask& mask, const Var& q,
+             const Tensor& positions, const AttentionShape& shape, const AttentionSpec& spec, const Var& q,
              const Var& k, const Var& v) const;
   std::int64_t group() const noexcept { return options_.block / options_.kept; }
   std::int64_t width() const noexcept { return options_.num_heads * options_.head_dim; }
@@ -99,7 +99,8 @@ class BlockAttention {
   BlockAttentionOptions options_;
   Linear query_, key_, value_, output_;
   Parameter *key_sums_ = nullptr, *value_sums_ = nullptr, *slope_ = nullptr;
-  std::shared_ptr<autograd::PlanCache> plans_;  // of copies too
+  AttentionSpec by_row_{.mask = Causal{}}, whole_;  // of calls with a cache, and without one
+  std::shared_ptr<autograd::PlanCache> plans_;      // of copies too
 };
 
 }  // namespace fovea::nn
