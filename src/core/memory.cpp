@@ -108,15 +108,26 @@ SmallBlocks& small_blocks() {
 }
 
 struct Block;
-// By size, then address.
-using FreeBlocks =
-    std::set<std::pair<std::size_t, Block*>, std::less<>, KeptAllocator<std::pair<std::size_t, Block*>>>;
+struct SizedBlock {
+  std::size_t bytes = 0;
+  Block* block = nullptr;
+};
+// By size, then by region, then by address. Of empty regions the first that was requested comes first: its
+// pages are there, and those of a later one may never have been touched. By address alone a translator's
+// second batch took the later region, which Linux puts below, and 40 MB of new pages.
+struct BySize {
+  using is_transparent = void;
+  bool operator()(const SizedBlock& a, const SizedBlock& b) const;
+  bool operator()(const SizedBlock& a, std::size_t bytes) const { return a.bytes < bytes; }
+};
+using FreeBlocks = std::set<SizedBlock, BySize, KeptAllocator<SizedBlock>>;
 
 // Stands in front of its bytes. The blocks of a region cover it; two neighbours are never both free.
 struct alignas(line) Block {
   Block* before = nullptr;  // by address; null: the first of the region
   Block* after = nullptr;
-  std::size_t bytes = 0;  // with this header
+  std::size_t bytes = 0;    // with this header
+  std::int64_t region = 0;  // its number in the order of requests
   // Its entry among the free blocks, while it is not one of them: giving a block back then needs no memory.
   FreeBlocks::node_type entry;
 
@@ -126,16 +137,22 @@ struct alignas(line) Block {
   static Block* of(std::byte* data) { return reinterpret_cast<Block*>(data - sizeof(Block)); }
 };
 
+bool BySize::operator()(const SizedBlock& a, const SizedBlock& b) const {
+  if (a.bytes != b.bytes) return a.bytes < b.bytes;
+  if (a.block->region != b.block->region) return a.block->region < b.block->region;
+  return std::less<>()(a.block, b.block);
+}
+
 class Regions {
  public:
   std::byte* take(std::size_t bytes) {
     if (bytes > SIZE_MAX / 2) throw std::bad_alloc();
     const std::size_t wanted = round_up(bytes, line) + sizeof(Block);
     const std::lock_guard lock(mutex_);
-    // The smallest block that suffices, at the lowest address: large ones stay whole.
-    auto found = free_.lower_bound({wanted, nullptr});
+    // The smallest block that suffices: large ones stay whole.
+    auto found = free_.lower_bound(wanted);
     if (found == free_.end()) found = request(wanted);
-    Block* block = found->second;
+    Block* block = found->block;
     if (block->is_a_region()) empty_ -= block->bytes;
     split(block, wanted);
     block->entry = free_.extract(found);
@@ -197,7 +214,8 @@ class Regions {
     ++memory_.requests;
     memory_.taken += bytes;
     empty_ += bytes;
-    return free_.insert({bytes, new (memory) Block{.bytes = bytes, .entry = {}}}).first;
+    return free_.insert({bytes, new (memory) Block{.bytes = bytes, .region = memory_.requests, .entry = {}}})
+        .first;
   }
 
   // What is left of a block serves others, unless it is smaller than any tensor that asks for one.
@@ -205,7 +223,7 @@ class Regions {
     const std::size_t left = block->bytes - wanted;
     if (left < large_tensor + sizeof(Block)) return;
     Block* rest = new (reinterpret_cast<std::byte*>(block) + wanted)
-        Block{.before = block, .after = block->after, .bytes = left, .entry = {}};
+        Block{.before = block, .after = block->after, .bytes = left, .region = block->region, .entry = {}};
     free_.insert({left, rest});
     if (rest->after) rest->after->before = rest;
     block->after = rest;
@@ -224,7 +242,7 @@ class Regions {
   void trim(std::size_t most) noexcept {
     for (auto at = free_.end(); empty_ > most && at != free_.begin();) {
       --at;
-      Block* block = at->second;
+      Block* block = at->block;
       if (!block->is_a_region()) continue;
       empty_ -= block->bytes;
       memory_.taken -= block->bytes;

@@ -74,6 +74,22 @@ TEST(Memory, OfASmallBlockHasRoom) {
   }
 }
 
+// The pages of a later region may not have been touched yet. One that was requested first has the lower
+// number, wherever the system put it.
+TEST(Memory, OfTheFirstOfEmptyRegionsIsTakenFirst) {
+  NEEDS_REGIONS;
+  const KeepMemory keep;
+  constexpr std::int64_t size = 900 * mebibyte;  // larger than what other tests have left
+  std::vector<Tensor> all{floats(size), floats(size), floats(size)};
+  std::vector<const std::byte*> places;
+  for (const Tensor& one : all) places.push_back(one.raw());
+  for (const std::size_t n : {1, 0, 2}) all[n] = Tensor();
+  for (std::size_t n = 0; n < places.size(); ++n) {
+    all[n] = floats(size);
+    EXPECT_EQ(all[n].raw(), places[n]) << n;
+  }
+}
+
 // Steps whose shapes differ: a large tensor finds the place of three that ended, in any order.
 TEST(Memory, OfNeighboursThatEndedIsOne) {
   NEEDS_REGIONS;
