@@ -21,26 +21,24 @@ HWY_BEFORE_NAMESPACE();
 namespace fovea::kernels {
 namespace HWY_NAMESPACE {
 
-/// An entry of a cache with at most so many keys waits longer for their first lines than it reads them, as in
-/// the first steps of hypotheses. With 64 keys the measures below lost a tenth, with 16 a twentieth.
-constexpr int64_t kShortKeys = 8;
+/// Whether a head has no more keys and values than RowsToFetch leaves out: it fetches rows that are
+/// kAheadBytes behind those that are read.
+template <class S, class T>
+HWY_INLINE bool IsShort(const Problem<T>& p) {
+  return p.key_len * HWY_MAX(p.score_dim, p.value_dim) * static_cast<int64_t>(sizeof(S)) <= kAheadBytes;
+}
 
-/// Fetches the keys and values of members with few of them: RowsToFetch fetches those behind kAheadBytes
-/// alone.
+/// Fetches all keys and values of a short member.
 template <class T, class S>
-HWY_INLINE void FetchFirstRows(const SplitMember<T, S>* members, int64_t count, int64_t key_begin,
-                               const int64_t* ends) {
-  for (int64_t m = 0; m < count; ++m) {
-    if (ends[m] - key_begin > kShortKeys) continue;
-    const auto fetch = [&](const HeadRows<S>& rows, int64_t dim) HWY_ATTR {
-      rows.ForStretches(key_begin, HWY_MIN(ends[m], key_begin + RowsAhead<S>(dim)),
-                        [&](int64_t begin, int64_t end, const StoredRows<S>& from) HWY_ATTR {
-                          for (int64_t j = 0; j < end - begin; ++j) FetchRow(from.at(j), dim);
-                        });
-    };
-    fetch(members[m].keys, members[m].problem->score_dim);
-    fetch(members[m].values, members[m].problem->value_dim);
-  }
+HWY_INLINE void FetchMember(const SplitMember<T, S>& m) {
+  const auto fetch = [&](const HeadRows<S>& rows, int64_t dim) HWY_ATTR {
+    rows.ForStretches(0, m.problem->key_len,
+                      [&](int64_t begin, int64_t end, const StoredRows<S>& from) HWY_ATTR {
+                        for (int64_t j = 0; j < end - begin; ++j) FetchRow(from.at(j), dim);
+                      });
+  };
+  fetch(m.keys, m.problem->score_dim);
+  fetch(m.values, m.problem->value_dim);
 }
 
 /// Computes the rows of `count` members over keys [key_begin, key_end). The keys before `shared_end` are the
@@ -54,7 +52,6 @@ HWY_NOINLINE void SplitBlock(const SplitMember<T, S>* members, int64_t count, in
   const Problem<T>& p = *members[0].problem;
   const int64_t padded = PaddedPairs<T>(p.score_dim), width = SplitWidth(p);
   int64_t all = 0;
-  if (count > 1 && shared_end <= key_begin) FetchFirstRows(members, count, key_begin, ends);
   for (int64_t m = 0; m < count; ++m) {
     const BlockAt<T>& at = members[m].at;
     for (int64_t r = 0; r < heads * at.rows; ++r, ++all) {
@@ -164,19 +161,16 @@ constexpr int64_t kMostTurns = 4;
 
 /// How many heads of keys take turns in a unit, where each of them alone is a unit of `rows` rows and there
 /// are `units` of them. It changes no bits: every head keeps its pieces and their order. A cache with no more
-/// runs than chunks gives each head one stretch of memory. Turns make these slower (docs/performance.md), but
-/// for the short ones, whose heads wait for their first lines together.
-template <class T>
+/// runs than chunks gives each head one stretch of memory, and turns make these slower
+/// (docs/performance.md). Short heads need none, because each fetches the rows of the next.
+template <class S, class T>
 HWY_INLINE int64_t HeadsInTurn(const Problem<T>& p, int64_t rows, int64_t units, int threads) {
-  const bool is_short = p.cached.count > 0 && p.key_len <= kShortKeys;
-  if (mask_reads_head(*p.mask) || (!is_short && p.cached.count <= ChunksOf(p, 1).count)) return 1;
+  if (mask_reads_head(*p.mask) || p.cached.count <= ChunksOf(p, 1).count || IsShort<S>(p)) return 1;
   // Loops for many rows begin at multiples of 16 rows alone (tiles/many_rows-inl.h).
   if (rows > 8 && rows % 16 != 0) return 1;
   int64_t heads = kMostTurns;
-  // Four units a thread, so that the threads end together. A short call on one thread needs no division.
-  const bool divides = threads > 1 || !is_short;
-  while (heads > 1 &&
-         (p.kv_heads % heads != 0 || heads * rows > kMostSharing || (divides && units < 4 * heads * threads)))
+  // Four units a thread, so that the threads end together.
+  while (heads > 1 && (p.kv_heads % heads != 0 || heads * rows > kMostSharing || units < 4 * heads * threads))
     heads /= 2;
   return heads;
 }
@@ -194,6 +188,9 @@ HWY_NOINLINE void SplitUnit(const Problem<T>& p, const ForwardOutputs<T>& out, c
                             const SplitScratch<T>& scratch) {
   const int64_t key_begin = chunk * chunk_keys, key_end = HWY_MIN(p.key_len, key_begin + chunk_keys);
   const int64_t heads = p.query_heads / p.kv_heads, together = HeadsTogether(p);
+  // One after the other, heads waited for their first lines longer than they read the rest: a cache that
+  // comes from memory was read at 8 to 12 GB/s by one core.
+  if (kv + turns < p.kv_heads && IsShort<S>(p)) FetchMember(MemberOf(p, keys, values, b, kv + turns));
   SplitMember<T, S> members[kMostTurns];
   int64_t ends[kMostTurns];
   for (int64_t first = 0; first < heads; first += together) {
@@ -236,7 +233,8 @@ HWY_NOINLINE void SplitForward(const Problem<T>& p, const ForwardOutputs<T>& out
   Partials<T> partials{nullptr, chunks.count, PartialWidth(p)};
   if (chunks.count > 1) partials.data = carve.Take<T>(PartialElements(p, all_heads, rows));
   const int threads = executor.thread_count();
-  const int64_t turns = HeadsInTurn(p, rows, all_heads * chunks.count, threads), groups = all_heads / turns;
+  const int64_t turns = HeadsInTurn<S>(p, rows, all_heads * chunks.count, threads),
+                groups = all_heads / turns;
   // Whoever computes the last chunk of a group of heads merges its chunks. Groups that are fewer than the
   // threads leave the merging of their rows to all of these.
   auto* left = carve.Take<int64_t>(groups);

@@ -86,7 +86,7 @@ HWY_NOINLINE void SplitTogether(const Together<T>& t, Executor& executor, std::b
   const Problem<T>& p = *t.problems[0];
   const int64_t longest = LongestRows(t), rows = HWY_MAX(kMostSharing, longest), key_len = LongestKeys(t),
                 keys = FixedChunkKeys(p),
-                turns = HeadsInTurn(p, longest, t.chunk_count * p.kv_heads, executor.thread_count()),
+                turns = HeadsInTurn<S>(p, longest, t.chunk_count * p.kv_heads, executor.thread_count()),
                 groups = p.kv_heads / turns;
   TakeSplitScratch(p, rows, key_len, one);
   executor.parallel_for(t.chunk_count * groups, [&](int64_t unit, int worker) {
