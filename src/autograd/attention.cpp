@@ -211,6 +211,13 @@ std::optional<AttentionPlan> bf16_plan(Operands operands, const AttentionSpec& s
   return plan;
 }
 
+Var rounded(const Var& x) {
+  static constexpr ProfileLabel label{"rounded", ProfilePart::elementwise};
+  const ProfileSpan span(label);
+  if (x.recorded()) throw InvalidArgument("rounded", "x", "one that is not recorded", "a recorded one");
+  return rounded(x.value());
+}
+
 Var attention(const AttentionCall& call, const Var& query, const Var& key, const Var& value) {
   static constexpr ProfileLabel label{"attention", ProfilePart::attention};
   const ProfileSpan span(label);

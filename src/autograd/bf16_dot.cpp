@@ -151,10 +151,10 @@ void bf16_block_dot(const ProductBlock& p) {
 namespace {
 
 // The first tile of a block of a product with a packed matrix, without the place of its result.
-Tile first_tile(const PackedProducts& p, const Pair* x, const ProductBlockAt& at) {
-  const std::int64_t pairs = p.weight->pairs(), stride = bf16_row_stride(pairs);
-  return {.a = x + at.row * stride,
-          .row = stride,
+Tile first_tile(const PackedProducts& p, const Bf16Rows& x, const ProductBlockAt& at) {
+  const std::int64_t pairs = p.weight->pairs();
+  return {.a = x.pairs + at.row * x.stride,
+          .row = x.stride,
           .b = reinterpret_cast<const Pair*>(p.weight->rounded()) + at.column * pairs,
           .next_panel = pairs * panel,
           .pairs = pairs,
@@ -164,7 +164,7 @@ Tile first_tile(const PackedProducts& p, const Pair* x, const ProductBlockAt& at
 
 }  // namespace
 
-void bf16_packed_dot(const PackedProducts& p, const Pair* x, std::int64_t row, std::int64_t end,
+void bf16_packed_dot(const PackedProducts& p, const Bf16Rows& x, std::int64_t row, std::int64_t end,
                      std::int64_t column, std::int64_t last) {
   Tile first = first_tile(p, x, {.row = row, .end = end, .column = column, .last = last});
   first.c = p.place(row, column);
@@ -172,7 +172,7 @@ void bf16_packed_dot(const PackedProducts& p, const Pair* x, std::int64_t row, s
   all_tiles(tiles<0, 1>, end - row, first, tile_rows * first.row);
 }
 
-void bf16_packed_dot_pieces(const PackedProducts& p, const Pair* x, const ProductBlockAt& at,
+void bf16_packed_dot_pieces(const PackedProducts& p, const Bf16Rows& x, const ProductBlockAt& at,
                             const ProductPiece& each) {
   // Every tile has at most as many sums as one of 12 rows by a panel.
   alignas(64) float piece[tile_rows * panel];
@@ -194,9 +194,9 @@ void bf16_packed_dot_pieces(const PackedProducts& p, const Pair* x, const Produc
 void bf16_block_dot(const ProductBlock&) {}
 void bf16_round_rows_dot(const float*, std::int64_t, std::int64_t, std::int64_t, std::uint32_t*,
                          std::int64_t) {}
-void bf16_packed_dot(const PackedProducts&, const std::uint32_t*, std::int64_t, std::int64_t, std::int64_t,
+void bf16_packed_dot(const PackedProducts&, const Bf16Rows&, std::int64_t, std::int64_t, std::int64_t,
                      std::int64_t) {}
-void bf16_packed_dot_pieces(const PackedProducts&, const std::uint32_t*, const ProductBlockAt&,
+void bf16_packed_dot_pieces(const PackedProducts&, const Bf16Rows&, const ProductBlockAt&,
                             const ProductPiece&) {}
 
 #endif

@@ -6,6 +6,7 @@
 
 #include "core/memory.h"
 #include "fovea/core/dtype.h"
+#include "kernels/simd/convert.h"
 #include "kernels/simd/targets.h"
 #include "kernels/tiles/product.h"
 
@@ -26,7 +27,7 @@ namespace hn = hwy::HWY_NAMESPACE;
 // The products of kRows rows of pairs with two vectors of a panel's 32 rows from `lane` on. The sum of an
 // element takes the two numbers of a pair one after the other.
 template <int kRows>
-void Tile(const PackedProducts& p, const uint32_t* x, int64_t row, int64_t column, int64_t lane,
+void Tile(const PackedProducts& p, const Bf16Rows& x, int64_t row, int64_t column, int64_t lane,
           int64_t last) {
   const hn::ScalableTag<float> d;
   const hn::RebindToUnsigned<decltype(d)> du;
@@ -39,7 +40,6 @@ void Tile(const PackedProducts& p, const uint32_t* x, int64_t row, int64_t colum
   FOVEA_UNROLL for (int r = 0; r < kRows; ++r) {
     FOVEA_UNROLL for (int v = 0; v < 2; ++v) sums[r][v] = hn::Load(d, edge + v * lanes);
   }
-  const int64_t stride = bf16_row_stride(pairs);
   const auto* weight = reinterpret_cast<const uint32_t*>(p.weight->rounded()) + column * pairs + lane;
   const auto high = hn::Set(du, 0xffff0000u);
   for (int64_t k = 0; k < pairs; ++k) {
@@ -50,7 +50,7 @@ void Tile(const PackedProducts& p, const uint32_t* x, int64_t row, int64_t colum
       odd[v] = hn::BitCast(d, hn::And(pair, high));
     }
     FOVEA_UNROLL for (int r = 0; r < kRows; ++r) {
-      const auto pair = hn::Set(du, x[(row + r) * stride + k]);
+      const auto pair = hn::Set(du, x.pairs[(row + r) * x.stride + k]);
       const auto a = hn::BitCast(d, hn::ShiftLeft<16>(pair)), b = hn::BitCast(d, hn::And(pair, high));
       FOVEA_UNROLL for (int v = 0; v < 2; ++v) sums[r][v] =
           hn::MulAdd(b, odd[v], hn::MulAdd(a, even[v], sums[r][v]));
@@ -64,7 +64,7 @@ void Tile(const PackedProducts& p, const uint32_t* x, int64_t row, int64_t colum
 
 #undef FOVEA_UNROLL
 
-void Bf16Block(const PackedProducts& p, const uint32_t* x, int64_t row, int64_t end, int64_t column,
+void Bf16Block(const PackedProducts& p, const Bf16Rows& x, int64_t row, int64_t end, int64_t column,
                int64_t last) {
   constexpr int64_t panel = PackedMatrix::panel_rows, width = 2 * hn::MaxLanes(hn::ScalableTag<float>());
   static_assert(panel % width == 0);
@@ -123,6 +123,14 @@ void bf16_round_rows(const float* x, std::int64_t stride, std::int64_t rows, std
   (dot ? bf16_round_rows_dot : round_rows_any)(x, stride, rows, in, to, to_stride);
 }
 
+void bf16_narrow_rows(const float* x, std::int64_t stride, std::int64_t rows, std::int64_t width,
+                      bfloat16* to, std::int64_t to_stride) {
+  // The conversion of any CPU takes several instructions in the place of one.
+  if (cpu_has_avx512_bf16() && width % 2 == 0 && to_stride % 2 == 0)
+    return bf16_round_rows_dot(x, stride, rows, width, reinterpret_cast<std::uint32_t*>(to), to_stride / 2);
+  for (std::int64_t r = 0; r < rows; ++r) kernels::narrow(x + r * stride, width, to + r * to_stride);
+}
+
 bool runs_here(Bf16Path path) noexcept {
   if (path == Bf16Path::tiles) return cpu_has_avx512_bf16() && !kernels::amx_absence();
   return path == Bf16Path::any || cpu_has_avx512_bf16();
@@ -130,6 +138,11 @@ bool runs_here(Bf16Path path) noexcept {
 Bf16Path best_bf16_path() noexcept {
   if (runs_here(Bf16Path::tiles)) return Bf16Path::tiles;
   return runs_here(Bf16Path::dots) ? Bf16Path::dots : Bf16Path::any;
+}
+
+bool bf16_rows_lie_well(std::int64_t in) noexcept {
+  constexpr std::int64_t numbers_of_two_kibibytes = 1024;
+  return in % 2 == 0 && in % numbers_of_two_kibibytes != 0 && best_bf16_path() != Bf16Path::tiles;
 }
 
 std::shared_ptr<std::uint32_t[]> bf16_pairs(std::int64_t rows, std::int64_t stride) {
@@ -153,7 +166,7 @@ std::shared_ptr<std::uint32_t[]> bf16_rows(const PackedProducts& p, Executor& ex
   return x;
 }
 
-void bf16_block(const PackedProducts& p, const std::uint32_t* x, const ProductBlockAt& at, Bf16Path path) {
+void bf16_block(const PackedProducts& p, const Bf16Rows& x, const ProductBlockAt& at, Bf16Path path) {
   const auto block = path == Bf16Path::tiles  ? bf16_packed_tiles
                      : path == Bf16Path::dots ? bf16_packed_dot
                                               : FOVEA_BEST(Bf16Block);

@@ -121,11 +121,11 @@ void bf16_block_tiles(const ProductBlock& p) {
       });
 }
 
-void bf16_packed_tiles(const PackedProducts& p, const Pair* x, std::int64_t row, std::int64_t end,
+void bf16_packed_tiles(const PackedProducts& p, const Bf16Rows& x, std::int64_t row, std::int64_t end,
                        std::int64_t column, std::int64_t last) {
-  const std::int64_t pairs = p.weight->pairs(), stride = bf16_row_stride(pairs);
-  multiply_panels({.a = x + row * stride,
-                   .stride = stride,
+  const std::int64_t pairs = p.weight->pairs();
+  multiply_panels({.a = x.pairs + row * x.stride,
+                   .stride = x.stride,
                    .rows = end - row,
                    .panel = reinterpret_cast<const Pair*>(p.weight->rounded()) + column * pairs,
                    .pairs = pairs,
@@ -138,7 +138,7 @@ void bf16_packed_tiles(const PackedProducts& p, const Pair* x, std::int64_t row,
 #else
 
 void bf16_block_tiles(const ProductBlock&) {}
-void bf16_packed_tiles(const PackedProducts&, const std::uint32_t*, std::int64_t, std::int64_t, std::int64_t,
+void bf16_packed_tiles(const PackedProducts&, const Bf16Rows&, std::int64_t, std::int64_t, std::int64_t,
                        std::int64_t) {}
 
 #endif

@@ -7,11 +7,11 @@
 #include "autograd/bf16_products.h"
 #include "autograd/linear_shapes.h"
 #include "autograd/packed_products.h"
+#include "autograd/product_rows.h"
 #include "autograd/record.h"
 #include "fovea/autograd/ops.h"
 #include "fovea/core/kept_vector.h"
 #include "fovea/core/profile.h"
-#include "kernels/simd/convert.h"
 
 namespace fovea::autograd {
 namespace {
@@ -31,8 +31,7 @@ bool packed_alike(const Var& x, std::span<const LinearWeights> layers) {
 
 PackedProducts product_of(const Var& x, const LinearWeights& layer, float* y) {
   const std::int64_t in = layer.weight.size(1);
-  return {.x = x.value().data<float>(),
-          .weight = layer.weight.packed(),
+  return {.weight = layer.weight.packed(),
           .bias = layer.bias.empty() ? nullptr : layer.bias.value().data<float>(),
           .y = y,
           .rows = in > 0 ? x.value().count() / in : 0};
@@ -89,7 +88,7 @@ Var packed_feed_forward(const Var& x, const FeedForwardWeights& weights, Activat
   const ActivationFunction activate =
       type == WeightType::bf16 ? short_value_of(activation) : value_of(activation);
   InnerRows between(type, rows, size);
-  const ProductRows prepared(inner.front(), executor);
+  const ProductRows prepared = product_rows("feed_forward", x, *inner.front().weight);
   // With more rows, the two blocks of f32 would not stay in the second-level cache beside the rows of x.
   constexpr std::int64_t most_rows = 192;
   for_blocks_of_all(
@@ -141,7 +140,9 @@ KeptVector<Var> linears(const Var& x, std::span<const LinearWeights> layers, Pro
     result.emplace_back(Tensor(DType::f32, with_last(x.shape(), layer.weight.size(0))));
     each.push_back(product_of(x, layer, result.back().value().data<float>()));
   }
-  packed_products(each, default_executor());
+  const ProductRows rows = product_rows("linears", x, *each.front().weight);
+  for_blocks(each, default_executor(),
+             [&](std::size_t n, const ProductBlockAt& at) { rows.multiply(each[n], at); });
   return result;
 }
 
@@ -159,13 +160,13 @@ KeptVector<Var> linears_in_bf16(const Var& x, std::span<const LinearWeights> lay
     each.push_back(product_of(x, layer, nullptr));
   }
   if (each.empty()) return result;
-  const ProductRows rows(each.front(), default_executor());
+  const ProductRows rows = product_rows("linears_in_bf16", x, *each.front().weight);
   for_blocks(each, default_executor(), [&](std::size_t n, const ProductBlockAt& at) {
     const std::int64_t width = at.last - at.column, out = each[n].weight->out();
     float* from = scratch((at.end - at.row) * width);
     rows.multiply_into(each[n], at, from);
-    auto* to = result[n].value().data<bfloat16>() + at.row * out + at.column;
-    for (std::int64_t r = at.row; r < at.end; ++r, from += width, to += out) kernels::narrow(from, width, to);
+    bf16_narrow_rows(from, width, at.end - at.row, width,
+                     result[n].value().data<bfloat16>() + at.row * out + at.column, out);
   });
   return result;
 }

@@ -5,6 +5,7 @@
 #include "autograd/gemm.h"
 #include "autograd/linear_shapes.h"
 #include "autograd/packed_products.h"
+#include "autograd/product_rows.h"
 #include "autograd/record.h"
 #include "autograd/row_products.h"
 #include "autograd/rows.h"
@@ -26,17 +27,6 @@ FOVEA_CLONES void add_scaled_row(const float* from, float factor, std::int64_t n
   for (std::int64_t i = 0; i < n; ++i) to[i] += from[i] * factor;
 }
 
-// Rows as products with the matrix read them.
-ProductRows rows_of(const Var& x, const PackedMatrix& weight) {
-  const std::int64_t rows = weight.in() > 0 ? x.value().count() / weight.in() : 0;
-  if (x.value().dtype() != DType::bf16)
-    return {{.x = x.value().data<float>(), .weight = &weight, .rows = rows}, default_executor()};
-  if (weight.type() != WeightType::bf16)
-    throw InvalidArgument(
-        "linear", "x", "f32 rows beside weights of " + std::string(to_string(weight.type())), "rows of bf16");
-  return {x.value().data<bfloat16>(), rows, weight.in(), default_executor()};
-}
-
 }  // namespace
 
 Var linear(const Var& x, const Var& weight, const Var& bias, Products products) {
@@ -53,7 +43,7 @@ Var linear(const Var& x, const Var& weight, const Var& bias, Products products) 
                                  .bias = bias.empty() ? nullptr : bias.value().data<float>(),
                                  .y = y.data<float>(),
                                  .rows = rows};
-    packed_products(product, rows_of(x, *weight.packed()), default_executor());
+    packed_products(product, product_rows("linear", x, *weight.packed()), default_executor());
     return Var(y);
   }
   if (x.value().dtype() == DType::bf16)

@@ -248,12 +248,19 @@ ProductRows::ProductRows(const PackedProducts& p, Executor& executor)
   PackedProducts given = p;
   given.x_stride = x_stride_;
   if (p.weight->type() == WeightType::int8) quantized_.emplace(int8_rows(given, executor, best_int8_path()));
-  if (p.weight->type() == WeightType::bf16) pairs_ = bf16_rows(given, executor);
+  if (p.weight->type() == WeightType::bf16) {
+    pairs_ = bf16_rows(given, executor);
+    rounded_ = {pairs_.get(), bf16_row_stride(p.weight->pairs())};
+  }
 }
 
-ProductRows::ProductRows(const bfloat16* x, std::int64_t rows, std::int64_t in, Executor& executor)
-    : ProductRows(rows, bf16_row_stride((in + 1) / 2)) {
+ProductRows::ProductRows(const bfloat16* x, std::int64_t rows, std::int64_t in, Executor& executor) {
+  if (bf16_rows_lie_well(in)) {
+    rounded_ = {reinterpret_cast<const std::uint32_t*>(x), in / 2};
+    return;
+  }
   const std::int64_t stride = bf16_row_stride((in + 1) / 2);
+  *this = ProductRows(rows, stride);
   // A unit is some 64 KiB, 5 µs of copying.
   const std::int64_t rows_a_unit = std::max<std::int64_t>(1, (1 << 15) / std::max<std::int64_t>(in, 1));
   executor.parallel_for((rows + rows_a_unit - 1) / rows_a_unit, [&](std::int64_t unit, int) {
@@ -265,11 +272,12 @@ ProductRows::ProductRows(const bfloat16* x, std::int64_t rows, std::int64_t in, 
   });
 }
 
-ProductRows::ProductRows(std::int64_t rows, std::int64_t stride) : pairs_(bf16_pairs(rows, stride)) {}
+ProductRows::ProductRows(std::int64_t rows, std::int64_t stride)
+    : pairs_(bf16_pairs(rows, stride)), rounded_{pairs_.get(), stride} {}
 
 void ProductRows::multiply(const PackedProducts& p, const ProductBlockAt& at) const {
   if (p.weight->type() == WeightType::int8) return int8_block(p, *quantized_, at, best_int8_path());
-  if (p.weight->type() == WeightType::bf16) return bf16_block(p, pairs_.get(), at, best_bf16_path());
+  if (p.weight->type() == WeightType::bf16) return bf16_block(p, rounded_, at, best_bf16_path());
   PackedProducts with_rows = p;
   with_rows.x = x_;
   with_rows.x_stride = x_stride_;
@@ -279,7 +287,7 @@ void ProductRows::multiply(const PackedProducts& p, const ProductBlockAt& at) co
 void ProductRows::multiply_in_pieces(const PackedProducts& p, const ProductBlockAt& at,
                                      const ProductPiece& each) const {
   if (p.weight->type() == WeightType::bf16 && best_bf16_path() == Bf16Path::dots)
-    return bf16_packed_dot_pieces(p, pairs_.get(), at, each);
+    return bf16_packed_dot_pieces(p, rounded_, at, each);
   thread_local std::vector<float> memory;
   const auto count = static_cast<std::size_t>((at.end - at.row) * (at.last - at.column));
   if (memory.size() < count) memory.resize(count);
@@ -296,17 +304,11 @@ void ProductRows::multiply_into(PackedProducts p, const ProductBlockAt& at, floa
 }
 
 void packed_products(const PackedProducts& p, Executor& executor) {
-  packed_products({&p, 1}, executor);
+  packed_products(p, ProductRows(p, executor), executor);
 }
 
 void packed_products(const PackedProducts& p, const ProductRows& rows, Executor& executor) {
   for_blocks({&p, 1}, executor, [&](std::size_t, const ProductBlockAt& at) { rows.multiply(p, at); });
-}
-
-void packed_products(std::span<const PackedProducts> products, Executor& executor) {
-  const ProductRows rows(products.front(), executor);
-  for_blocks(products, executor,
-             [&](std::size_t n, const ProductBlockAt& at) { rows.multiply(products[n], at); });
 }
 
 }  // namespace fovea::autograd

@@ -36,6 +36,12 @@ struct ProductBlockAt {
   std::int64_t row = 0, end = 0, column = 0, last = 0;
 };
 
+/// Rows of bf16 as pairs that lie side by side along k, `stride` pairs from one row to the next.
+struct Bf16Rows {
+  const std::uint32_t* pairs = nullptr;
+  std::int64_t stride = 0;
+};
+
 /// A piece of a product, [end - row, last - column], of which the next piece takes the memory.
 using ProductPiece = std::function<void(float* piece, const ProductBlockAt& at)>;
 
@@ -45,7 +51,8 @@ class ProductRows {
  public:
   /// Of p.x, for matrices of the type of p.weight. Keeps p.x.
   ProductRows(const PackedProducts& p, Executor& executor);
-  /// A copy of rows of bf16, [rows, in], for matrices of bf16.
+  /// Rows of bf16, [rows, in], for matrices of bf16. They are read where they lie, if products can do so, and
+  /// copied otherwise. Keeps x.
   ProductRows(const bfloat16* x, std::int64_t rows, std::int64_t in, Executor& executor);
   /// Rows of bf16, `stride` pairs from one to the next, which are still to be written.
   ProductRows(std::int64_t rows, std::int64_t stride);
@@ -61,7 +68,8 @@ class ProductRows {
  private:
   const float* x_ = nullptr;
   std::int64_t x_stride_ = 0;
-  std::shared_ptr<std::uint32_t[]> pairs_;
+  std::shared_ptr<std::uint32_t[]> pairs_;  // what was made here, of rounded_ or nothing
+  Bf16Rows rounded_;
   std::optional<QuantizedRows> quantized_;
 };
 
@@ -80,8 +88,5 @@ void for_blocks_of_all(std::span<const PackedProducts> products, Executor& execu
 void packed_products(const PackedProducts& p, Executor& executor);
 /// The same of rows that were prepared; p.x is not read.
 void packed_products(const PackedProducts& p, const ProductRows& rows, Executor& executor);
-/// The same of several matrices of one type and as many columns, by which the rows of the first are
-/// multiplied.
-void packed_products(std::span<const PackedProducts> products, Executor& executor);
 
 }  // namespace fovea::autograd

@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <array>
 #include <string>
+#include <vector>
 
+#include "autograd/bf16_products.h"
 #include "autograd/dropout_bytes.h"
 #include "autograd/norm_rows.h"
 #include "autograd/record.h"
@@ -121,6 +123,31 @@ void pass_on(const Residual& residual, const Tensor& gradient) {
   for_pieces(gradient.count(), [&](std::int64_t begin, std::int64_t end) { passed_on(begin, end); });
 }
 
+// Where the normalised rows go, in the types that are read. Those that are read in bf16 alone are rounded
+// from one row of f32 in the first cache.
+class NormedInto {
+ public:
+  NormedInto(const Shape& shape, NormedRows read) {
+    if (read != NormedRows::bf16) rows_ = Tensor(DType::f32, shape);
+    if (read != NormedRows::f32) rounded_ = Tensor(DType::bf16, shape);
+  }
+  const Tensor& rows() const noexcept { return rows_; }
+  const Tensor& rounded() const noexcept { return rounded_; }
+  /// The memory for the row from element `first` on, until this thread asks for the next.
+  float* row(std::int64_t first, std::int64_t dim) const {
+    if (rows_) return rows_.data<float>() + first;
+    thread_local std::vector<float> memory;
+    if (std::ssize(memory) < dim) memory.resize(static_cast<std::size_t>(dim));
+    return memory.data();
+  }
+  void round(const float* row, std::int64_t first, std::int64_t dim) const {
+    if (rounded_) bf16_narrow_rows(row, dim, 1, dim, rounded_.data<bfloat16>() + first, dim);
+  }
+
+ private:
+  Tensor rows_, rounded_;
+};
+
 // The rows of a group, some at once: body(begin, end).
 template <class Body>
 void for_rows(std::int64_t begin, std::int64_t end, Body&& body) {
@@ -141,7 +168,7 @@ Var residual(const Var& x, const Var& y, const DropoutOf& dropout) {
 }
 
 ResidualNorm residual_norm(const Var& x, const Var& y, const RowNorm& by, const DropoutOf& dropout,
-                           ResidualSum read) {
+                           const ResidualReads& reads) {
   static constexpr ProfileLabel label{"residual norm", ProfilePart::norms};
   const ProfileSpan span(label, moved({&x, &y}, 2 * x.value().count()));
   const Residual seam("residual_norm", x, y, dropout);
@@ -149,23 +176,27 @@ ResidualNorm residual_norm(const Var& x, const Var& y, const RowNorm& by, const 
   const std::int64_t dim = norm.dim();
   Tape* tape = tape_of({&x, &y, &by.gamma, &by.beta});
   const Tensor moments = tape ? Tensor(DType::f32, {norm.rows(), 2}) : Tensor();
-  const Tensor normed(DType::f32, x.shape());
-  const bool keeps_sum = tape || read == ResidualSum::read;
-  const Tensor sum = keeps_sum ? Tensor(DType::f32, x.shape()) : normed;
+  if (tape && reads.normed != NormedRows::f32)
+    throw InvalidArgument("residual_norm", "reads.normed", "f32 where something is recorded", "bf16");
+  const NormedInto into(x.shape(), reads.normed);
+  const bool keeps_sum = tape || reads.sum == ResidualSum::read;
+  const Tensor sum = keeps_sum || !into.rows() ? Tensor(DType::f32, x.shape()) : into.rows();
   norm.for_groups([&](std::int64_t, std::int64_t group_begin, std::int64_t group_end) {
     for_rows(group_begin, group_end, [&](std::int64_t begin, std::int64_t end) {
       seam.add(x.value().data<float>(), y.value().data<float>(), begin * dim, end * dim, sum.data<float>());
-      for (std::int64_t r = begin; r < end; ++r)
-        norm.forward(sum.data<float>() + r * dim, normed.data<float>() + r * dim,
-                     moments ? moments.data<float>() + 2 * r : nullptr);
+      for (std::int64_t r = begin; r < end; ++r) {
+        float* row = into.row(r * dim, dim);
+        norm.forward(sum.data<float>() + r * dim, row, moments ? moments.data<float>() + 2 * r : nullptr);
+        into.round(row, r * dim, dim);
+      }
     });
   });
-  if (!tape) return {read == ResidualSum::read ? Var(sum) : Var(), normed};
+  if (!tape) return {reads.sum == ResidualSum::read ? Var(sum) : Var(), into.rows(), into.rounded()};
   // Backward comes to the later node first, when both gradients are complete: all readers of the two results
   // are recorded behind both. It takes the gradient of the sum with it. Without a gradient of the normed rows
   // the node of the sum passes on its own.
   Node* of_sum = nullptr;
-  if (read == ResidualSum::read) of_sum = tape->record([=](const Tensor& d) { pass_on(seam, d); });
+  if (reads.sum == ResidualSum::read) of_sum = tape->record([=](const Tensor& d) { pass_on(seam, d); });
   Node* of_normed = tape->record([=](const Tensor& gradient) {
     const Tensor from_sum = of_sum ? of_sum->gradient : Tensor();
     if (of_sum) of_sum->gradient = Tensor();
@@ -184,7 +215,7 @@ ResidualNorm residual_norm(const Var& x, const Var& y, const RowNorm& by, const 
     });
     norm.add_sums(sums);
   });
-  return {of_sum ? Var(sum, of_sum) : Var(), Var(normed, of_normed)};
+  return {of_sum ? Var(sum, of_sum) : Var(), Var(into.rows(), of_normed)};
 }
 
 }  // namespace fovea::autograd

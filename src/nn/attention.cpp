@@ -249,14 +249,18 @@ Var MultiHeadAttention::operator()(Context& context, const Var& x, const Var& me
 namespace {
 
 // What the products of a layer multiply: those of the training, or of its packed weights.
-autograd::Operands operands_of_layer(Context& context, const Linear& layer) {
+autograd::Operands operands_of_layer(const Context& context, const Linear& layer) {
   if (context.tape) return context.tape->operands();
-  const Var weight = context.use(*layer.weight);
-  return weight.packed() && weight.packed()->type() == autograd::WeightType::bf16 ? autograd::Operands::bf16
-                                                                                  : autograd::Operands::f32;
+  return layer.takes_bf16(context) ? autograd::Operands::bf16 : autograd::Operands::f32;
 }
 
 }  // namespace
+
+bool MultiHeadAttention::takes_bf16(const Context& context, RowsOf rows) const {
+  const auto takes = [&](const Linear& layer) { return !layer.weight || layer.takes_bf16(context); };
+  const bool of_queries = takes(query_) && takes(gate_), of_memory = takes(key_) && takes(value_);
+  return !compressor_ && (of_queries || rows == RowsOf::memory) && (of_memory || rows == RowsOf::queries);
+}
 
 bool MultiHeadAttention::projects_for_engine(const Call& call, const AttentionPlan& plan) const {
   return plan.dtype() == DType::bf16 && !call.keys && !options_.rope && !query_norm_ && !key_norm_ &&

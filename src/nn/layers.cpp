@@ -26,6 +26,10 @@ Var Linear::operator()(Context& context, const Var& x) const {
   return autograd::linear(x, matrix, added, context.products);
 }
 
+bool Linear::takes_bf16(const Context& context) const {
+  return !context.tape && weight && weight->packed && weight->packed->type() == autograd::WeightType::bf16;
+}
+
 Norm::Norm(ParameterSet& set, const std::string& name, std::int64_t dim, const NormSpec& norm)
     : weight(norm.weight == NormSpec::Weight::with
                  ? &set.constant(name + ".weight", {dim}, 1.0f - norm.weight_offset)
@@ -49,7 +53,7 @@ Var Norm::operator()(Context& context, const Var& x) const {
 
 autograd::ResidualNorm Norm::of_residual(Context& context, const Var& x, const Var& y,
                                          const autograd::DropoutOf& dropout,
-                                         autograd::ResidualSum sum) const {
+                                         const autograd::ResidualReads& reads) const {
   using Kind = autograd::RowNorm::Kind;
   return autograd::residual_norm(x, y,
                                  {.kind = spec.kind == NormSpec::Kind::rms ? Kind::rms : Kind::layer,
@@ -57,7 +61,7 @@ autograd::ResidualNorm Norm::of_residual(Context& context, const Var& x, const V
                                   .beta = bias ? context.use(*bias) : Var(),
                                   .epsilon = spec.epsilon,
                                   .gamma_offset = spec.weight_offset},
-                                 dropout, sum);
+                                 dropout, reads);
 }
 
 Embedding::Embedding(ParameterSet& set, const std::string& name, std::int64_t vocabulary, std::int64_t dim)

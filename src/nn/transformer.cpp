@@ -35,6 +35,11 @@ Var FeedForward::operator()(Context& context, const Var& x) const {
   return autograd::feed_forward(x, weights, activation, context.products);
 }
 
+bool FeedForward::takes_bf16(const Context& context) const {
+  return first.takes_bf16(context) && second.takes_bf16(context) &&
+         (!gate.weight || gate.takes_bf16(context));
+}
+
 const char* mixer_name(const Mixer& mixer) {
   if (const auto* recurrence = std::get_if<RecurrentOptions>(&mixer)) return name_of(*recurrence);
   if (const auto* blocks = std::get_if<BlockAttentionOptions>(&mixer)) return name_of(blocks->by);

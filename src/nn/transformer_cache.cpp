@@ -172,9 +172,14 @@ TransformerStack::Cache TransformerStack::start(Context& context, const Var& mem
     made->rows.reserve(made->entries.back(), memory.size(1));
   }
   const std::vector<Sequence*> entries = addresses(made->entries);
+  // Products of bf16 would round the same rows in each layer.
+  const bool round = !memory.recorded() && std::ranges::all_of(layers_, [&](const Layer& layer) {
+    return !layer.memory || layer.memory->takes_bf16(context, MultiHeadAttention::RowsOf::memory);
+  });
+  const Var rows = round ? autograd::rounded(memory) : memory;
   std::int64_t number = 0;
   for (const Layer& layer : layers_) {
-    if (layer.memory) layer.memory->append(context, memory, {made->rows, number++, entries});
+    if (layer.memory) layer.memory->append(context, rows, {made->rows, number++, entries});
   }
   for (Sequence& sequence : made->entries) made->rows.commit(sequence);
   cache.memory_ = std::move(made);
@@ -224,7 +229,7 @@ Var TransformerStack::read(Context& context, const Var& x, const Sequences& to, 
                                       .queries = queries});
   };
   const auto no_merging = [](const Layer&, const Var& rows) { return rows; };
-  Stream stream(x);
+  Stream stream(x, call);
   for (std::size_t i = 0; i < layers_.size(); ++i) run(context, i, stream, self, memory, no_merging);
   const Var y = leave(context, std::move(stream));
   views.clear();  // a view that is held would make commit's pages look shared
@@ -248,7 +253,7 @@ Var TransformerStack::extend(Context& context, const Var& x, Cache& cache, const
     throw InvalidArgument("TransformerStack::extend", "cache",
                           "one made by start, of " + std::to_string(layers_.size()) + " layers",
                           std::to_string(cache.blocks_) + " layers");
-  if (layers_.empty()) return leave(context, Stream(x));
+  if (layers_.empty()) return leave(context, Stream(x, call));
   std::vector<Sequence> fresh;  // the batch of the first rows says how many there are
   std::vector<std::size_t> reads = cache.reads_;
   if (cache.sequences_.empty()) {

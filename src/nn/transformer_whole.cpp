@@ -60,10 +60,10 @@ Var TransformerStack::operator()(Context& context, const Var& x, const Call& cal
   if (reads_memory() && call.memory.empty())
     throw InvalidArgument("TransformerStack", "memory", "[B, M, dim]", "none");
   if (context.training() && context.activations == Activations::recomputed)
-    return leave(context, Stream(run_recomputed(context, x, call)));
+    return leave(context, Stream(run_recomputed(context, x, call), call));
   if (merges_rows()) RowsLeft::check(call);
   Whole whole(context, x, call);
-  Stream y(x);
+  Stream y(x, call);
   for (std::size_t i = 0; i < layers_.size(); ++i) run(context, i, y, call, whole);
   return whole.left.spread(leave(context, std::move(y)));
 }
@@ -107,9 +107,9 @@ Var TransformerStack::run_recomputed(Context& context, Var x, const Call& call) 
     const Layer& layer = layers_[i];
     if (layer.recurrent && std::holds_alternative<Rwkv7Options>(layer.recurrent->options()) &&
         recurrences.first_value.empty()) {
-      Stream y(x);
+      Stream y(x, call);
       run(context, i, y, call, whole);
-      x = y.rows();
+      x = y.rows(context);
       continue;
     }
     const Var inputs[] = {x, call.memory, recurrences.first_value, recurrences.first_value_back};
@@ -124,10 +124,10 @@ Var TransformerStack::run_recomputed(Context& context, Var x, const Call& call) 
           Whole alone(inner, in[0], own);
           alone.recurrences.first_value = in[2];
           alone.recurrences.first_value_back = in[3];
-          Stream y(in[0]);
+          Stream y(in[0], own);
           run(inner, i, y, own, alone);
           *stream = inner.dropout_stream;
-          return y.rows();
+          return y.rows(inner);
         });
     context.dropout_stream = *stream;
   }

@@ -24,7 +24,7 @@ Tensor product(const Tensor& x, const PackedMatrix& weight, const Tensor& bias, 
   return product_by_blocks(
       x, weight, bias, [&](const PackedProducts& p) { return bf16_rows(p, default_executor()); },
       [&](const PackedProducts& p, const auto& pairs, const ProductBlockAt& at) {
-        bf16_block(p, pairs.get(), at, path);
+        bf16_block(p, {pairs.get(), bf16_row_stride(weight.pairs())}, at, path);
       });
 }
 
@@ -81,7 +81,8 @@ TEST(Bf16Products, PiecesAreThoseOfTheBlock) {
     const Tensor y = product_by_blocks(
         x, packed, bias, [&](const PackedProducts& p) { return bf16_rows(p, default_executor()); },
         [&](const PackedProducts& p, const auto& pairs, const ProductBlockAt& at) {
-          bf16_packed_dot_pieces(p, pairs.get(), at, [&](const float* piece, const ProductBlockAt& place) {
+          const Bf16Rows rows_of_x{pairs.get(), bf16_row_stride(packed.pairs())};
+          bf16_packed_dot_pieces(p, rows_of_x, at, [&](const float* piece, const ProductBlockAt& place) {
             const std::int64_t width = place.last - place.column;
             for (std::int64_t r = place.row; r < place.end; ++r, piece += width) {
               std::copy_n(piece, width, p.y + r * out + place.column);

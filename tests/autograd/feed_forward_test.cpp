@@ -33,9 +33,10 @@ void expect_same_bits(const Var& a, const Var& b) {
 struct Sizes {
   std::int64_t rows, in, inner, out;
 };
-// Sizes around those of pairs, words of four bytes, panels, tiles and blocks; inner rows with an odd end.
-const Sizes sizes[] = {{1, 5, 33, 7},      {1, 300, 515, 200}, {3, 1, 1, 1}, {13, 64, 129, 33},
-                       {200, 70, 257, 40}, {401, 36, 130, 31}, {0, 8, 16, 4}};
+// Sizes around those of pairs, words of four bytes, panels, tiles and blocks; inner rows with an odd end, and
+// of whole KiB.
+const Sizes sizes[] = {{1, 5, 33, 7},      {1, 300, 515, 200}, {3, 1, 1, 1},      {13, 64, 129, 33},
+                       {200, 70, 257, 40}, {401, 36, 130, 31}, {25, 10, 1024, 6}, {0, 8, 16, 4}};
 
 class OfWeights : public testing::TestWithParam<WeightType> {};
 
@@ -65,21 +66,49 @@ TEST_P(OfWeights, LayersInBf16AreRoundedOnce) {
         ASSERT_EQ(rounded[n].value().data<bfloat16>()[i].bits,
                   bfloat16(all[n].value().data<float>()[i]).bits);
     }
-    // Rows of bf16 are read as they are, where the weights have their type.
-    const LinearWeights next = layer(inner, out, 6, GetParam());
-    if (GetParam() != WeightType::bf16) {
-      EXPECT_THROW(linear(rounded[0], next.weight, next.bias), InvalidArgument);
-      continue;
-    }
-    const Tensor& narrow = rounded[0].value();
-    Tensor wide(DType::f32, narrow.shape());
-    for (std::int64_t i = 0; i < wide.count(); ++i)
-      wide.data<float>()[i] = static_cast<float>(narrow.data<bfloat16>()[i]);
-    expect_same_bits(linear(rounded[0], next.weight, next.bias), linear(wide, next.weight, next.bias));
   }
   const LinearWeights unpacked[] = {{.weight = Var(drawn({3, 8}, 6))}};
   EXPECT_THROW(linears_in_bf16(Var(drawn({5, 8}, 1)), unpacked), InvalidArgument);
   EXPECT_THROW(linear(Tensor(DType::bf16, {5, 8}), unpacked[0].weight, {}), InvalidArgument);
+}
+
+// Products with weights of bf16 read rows of bf16 as they are: the bits are those of the rows in f32, which
+// the products round.
+TEST_P(OfWeights, RowsOfBf16HaveTheBitsOfRowsThatProductsRound) {
+  for (const auto& [rows, in, inner, out] : sizes) {
+    SCOPED_TRACE(std::to_string(rows) + " x " + std::to_string(inner) + " to " + std::to_string(out));
+    const Var x(drawn({rows, 1, inner}, 1)), narrow = rounded(x);
+    ASSERT_EQ(narrow.value().dtype(), DType::bf16);
+    const LinearWeights layers[] = {layer(inner, out, 2, GetParam()), layer(inner, in, 4, GetParam(), false)};
+    const FeedForwardWeights parts[] = {{.first = layers[0], .second = layer(out, in, 6, GetParam())},
+                                        {.first = layers[0],
+                                         .second = layer(out, in, 6, GetParam()),
+                                         .gate = layer(inner, out, 8, GetParam())}};
+    if (GetParam() != WeightType::bf16) {
+      EXPECT_THROW(linear(narrow, layers[0].weight, layers[0].bias), InvalidArgument);
+      EXPECT_THROW(linears(narrow, layers), InvalidArgument);
+      EXPECT_THROW(linears_in_bf16(narrow, layers), InvalidArgument);
+      for (const FeedForwardWeights& part : parts)
+        EXPECT_THROW(feed_forward(narrow, part, Activation::gelu), InvalidArgument);
+      continue;
+    }
+    expect_same_bits(linear(narrow, layers[0].weight, layers[0].bias),
+                     linear(x, layers[0].weight, layers[0].bias));
+    const KeptVector<Var> got = linears(narrow, layers), want = linears(x, layers),
+                          got_in_bf16 = linears_in_bf16(narrow, layers),
+                          want_in_bf16 = linears_in_bf16(x, layers);
+    for (std::size_t n = 0; n < 2; ++n) {
+      expect_same_bits(got[n], want[n]);
+      EXPECT_EQ(std::memcmp(got_in_bf16[n].value().raw(), want_in_bf16[n].value().raw(),
+                            want_in_bf16[n].value().bytes()),
+                0);
+    }
+    for (const FeedForwardWeights& part : parts)
+      expect_same_bits(feed_forward(narrow, part, Activation::gelu), feed_forward(x, part, Activation::gelu));
+  }
+  Tape tape;
+  Parameter recorded = {"x", drawn({2, 4}, 1), Tensor::zeros(DType::f32, {2, 4})};
+  EXPECT_THROW(rounded(tape.use(recorded)), InvalidArgument);
 }
 
 // What a part with these weights makes of its inner rows: products of bf16 have activations of their own.

@@ -97,7 +97,7 @@ TEST(ResidualNorm, HasTheBitsOfTheOperationsOneByOne) {
         const auto pool = make_thread_pool(threads);
         set_default_executor(pool.get());
         const auto got = run(seam, readers, [&](const Var& x, const Var& y, const RowNorm& n) {
-          return residual_norm(x, y, n, seam.dropout(), seam.read);
+          return residual_norm(x, y, n, seam.dropout(), {.sum = seam.read});
         });
         set_default_executor(nullptr);
         ASSERT_EQ(got.size(), expected.size());
@@ -115,11 +115,37 @@ TEST(ResidualNorm, WithoutATapeHasTheSameBits) {
     const Tensor x = drawn({seam.rows, seam.dim}, 1), y = drawn({seam.rows, seam.dim}, 2);
     const RowNorm norm = seam.norm(Var(drawn({seam.dim}, 3)), Var(drawn({seam.dim}, 4)));
     const ResidualNorm expected = separate(seam, x, y, norm),
-                       got = residual_norm(x, y, norm, seam.dropout(), seam.read);
+                       got = residual_norm(x, y, norm, seam.dropout(), {.sum = seam.read});
     EXPECT_TRUE(same_bits(got.normed.value(), expected.normed.value())) << seam.name();
     ASSERT_EQ(got.sum.empty(), seam.read == ResidualSum::not_read);
     if (!got.sum.empty()) EXPECT_TRUE(same_bits(got.sum.value(), expected.sum.value())) << seam.name();
     EXPECT_TRUE(same_bits(residual(x, y, seam.dropout()).value(), expected.sum.value())) << seam.name();
+  }
+}
+
+// Rows for products of bf16: those of f32, rounded once, beside them or alone.
+TEST(ResidualNorm, RoundsItsRowsToBf16) {
+  for (const Seam& seam : seams()) {
+    SCOPED_TRACE(seam.name());
+    const Tensor x = drawn({seam.rows, seam.dim}, 1), y = drawn({seam.rows, seam.dim}, 2);
+    const RowNorm norm = seam.norm(Var(drawn({seam.dim}, 3)), Var(drawn({seam.dim}, 4)));
+    const auto made = [&](NormedRows normed) {
+      return residual_norm(x, y, norm, seam.dropout(), {.sum = seam.read, .normed = normed});
+    };
+    const ResidualNorm wide = made(NormedRows::f32), both = made(NormedRows::both),
+                       narrow = made(NormedRows::bf16);
+    EXPECT_TRUE(wide.rounded.empty());
+    EXPECT_TRUE(narrow.normed.empty());
+    EXPECT_TRUE(same_bits(both.normed.value(), wide.normed.value()));
+    for (const ResidualNorm& one : {both, narrow}) {
+      ASSERT_EQ(one.sum.empty(), seam.read == ResidualSum::not_read);
+      if (!one.sum.empty()) EXPECT_TRUE(same_bits(one.sum.value(), wide.sum.value()));
+      ASSERT_EQ(one.rounded.value().dtype(), DType::bf16);
+      ASSERT_EQ(one.rounded.shape(), wide.normed.shape());
+      for (std::int64_t i = 0; i < wide.normed.value().count(); ++i)
+        ASSERT_EQ(one.rounded.value().data<bfloat16>()[i].bits,
+                  bfloat16(wide.normed.value().data<float>()[i]).bits);
+    }
   }
 }
 
@@ -159,10 +185,10 @@ TEST(Gradient, Residuals) {
         return multiply(made.sum, made.normed);
       });
       check(inputs(), [=](const auto& v) {
-        return residual_norm(v[0], v[1], norm_of(v), dropout, ResidualSum::not_read).normed;
+        return residual_norm(v[0], v[1], norm_of(v), dropout, {.sum = ResidualSum::not_read}).normed;
       });
       check(inputs(), [=](const auto& v) {
-        return residual_norm(v[0], v[0], norm_of(v), dropout, ResidualSum::not_read).normed;
+        return residual_norm(v[0], v[0], norm_of(v), dropout, {.sum = ResidualSum::not_read}).normed;
       });
     }
   }
@@ -178,7 +204,7 @@ TEST(ResidualNorm, BackwardKeepsTheSumAndNeitherInput) {
   const std::size_t before = tensor_memory().used;
   const auto make = [&] {
     Var x = scale(tape.use(of_x), 2.0f), y = scale(tape.use(of_x), 3.0f);  // backward of these reads nothing
-    return residual_norm(x, y, {.gamma = tape.use(gamma)}, {0.1f, 1, 2}, ResidualSum::not_read);
+    return residual_norm(x, y, {.gamma = tape.use(gamma)}, {0.1f, 1, 2}, {.sum = ResidualSum::not_read});
   };
   const ResidualNorm made = make();
   constexpr std::size_t tensor = rows * dim * sizeof(float);
@@ -201,6 +227,12 @@ TEST(ResidualNorm, Refusals) {
   EXPECT_EQ(argument([&] { residual_norm(x, drawn({4, 5}, 3), {.gamma = gamma}); }), "y");
   EXPECT_EQ(argument([&] { residual_norm(x, x, {.gamma = drawn({5}, 3)}); }), "gamma");
   EXPECT_EQ(argument([&] { residual_norm(x, x, {.gamma = gamma, .beta = drawn({5}, 3)}); }), "beta");
+  Tape tape;
+  Parameter recorded = parameter({4, 6}, 4);
+  for (const NormedRows normed : {NormedRows::bf16, NormedRows::both})
+    EXPECT_EQ(
+        argument([&] { residual_norm(tape.use(recorded), x, {.gamma = gamma}, {}, {.normed = normed}); }),
+        "reads.normed");
 }
 
 }  // namespace

@@ -129,5 +129,64 @@ TEST(ResidualStream, HasTheBitsOfTheOperationsOneByOne) {
   }
 }
 
+// With weights of bf16 a part gets the rows of the norm before it in bf16. The definition hands over f32,
+// which products round.
+TEST(ResidualStream, HandsRowsOfBf16ToProductsThatWouldRoundThem) {
+  const std::int64_t lengths[] = {rows, 4, 7};
+  const Var x(autograd::drawn({batch, rows, dim}, 1));
+  for (const NormPlace place :
+       {NormPlace::pre, NormPlace::post, NormPlace::sandwich, NormPlace::end, NormPlace::none}) {
+    for (const autograd::WeightType type :
+         {autograd::WeightType::bf16, autograd::WeightType::f32, autograd::WeightType::int8}) {
+      SCOPED_TRACE(::testing::Message()
+                   << "place " << static_cast<int>(place) << ", weights " << autograd::to_string(type));
+      StackSpec spec{.dim = dim, .blocks = std::vector<BlockSpec>(2, block_of(place, NormSpec::Kind::layer))};
+      spec.final_norm = NormSpec{};
+      ParameterSet own(3), separate(3);
+      const TransformerStack stack(own, "s", spec);
+      const OneByOne definition(separate, place, NormSpec::Kind::layer, 2);
+      own.pack(type);
+      separate.pack(type);
+      // What asks for arguments of a call gets the rows in f32: it may compute with them.
+      int asked = 0;
+      const TransformerStack::Call plain{.mask = KeyLengths{}, .lengths = lengths};
+      TransformerStack::Call asking = plain;
+      asking.arguments = [&](std::string_view, std::size_t, const Var& read) {
+        EXPECT_EQ(read.value().dtype(), DType::f32);
+        ++asked;
+        return std::vector<autograd::AttentionArgument>();
+      };
+      Context context;
+      const Tensor want = definition(context, x, plain).value();
+      EXPECT_TRUE(same_bits(stack(context, x, plain).value(), want));
+      EXPECT_TRUE(same_bits(stack(context, x, asking).value(), want));
+      EXPECT_EQ(asked, 2);
+    }
+  }
+}
+
+TEST(ResidualStream, LayersTakeRowsOfBf16WhereAllTheirWeightsAreOfBf16) {
+  using RowsOf = MultiHeadAttention::RowsOf;
+  ParameterSet set(3);
+  const MultiHeadAttention attention(set, "a", dim, {.num_query_heads = 2});
+  const FeedForward gated(set, "f", dim, GatedMlp{.inner = 32});
+  Context inference;
+  const auto taken = [&](const Context& context) {
+    return std::vector<bool>{attention.takes_bf16(context, RowsOf::queries),
+                             attention.takes_bf16(context, RowsOf::memory),
+                             attention.takes_bf16(context, RowsOf::both), gated.takes_bf16(context)};
+  };
+  EXPECT_EQ(taken(inference), std::vector<bool>(4, false));
+  set.pack(autograd::WeightType::int8);
+  EXPECT_EQ(taken(inference), std::vector<bool>(4, false));
+  set.pack(autograd::WeightType::bf16);
+  EXPECT_EQ(taken(inference), std::vector<bool>(4, true));
+  autograd::Tape tape;
+  EXPECT_EQ(taken({.tape = &tape}), std::vector<bool>(4, false));
+  attention.key().weight->packed = nullptr;
+  gated.gate.weight->packed = nullptr;
+  EXPECT_EQ(taken(inference), (std::vector<bool>{true, false, false, false}));
+}
+
 }  // namespace
 }  // namespace fovea::nn

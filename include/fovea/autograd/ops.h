@@ -79,9 +79,14 @@ enum class Products : std::uint8_t {
            ///< twice the time of `fastest` for 5 rows, up to 2.7 times for 64 or more
 };
 /// x [..., in], weight [out, in], bias [out] or empty -> [..., out]. A packed weight is read in its packed
-/// form if nothing is recorded. Rows of bf16 come from `linears_in_bf16` and `attention`. Weights that are
-/// packed in bf16 take them, with the bits that these rows have in f32. Others throw InvalidArgument.
+/// form if nothing is recorded. Rows of bf16 come from `linears_in_bf16`, `attention`, `residual_norm` and
+/// `rounded`. Weights that are packed in bf16 take them, here and in the ops of several layers, with the bits
+/// that these rows have in f32. Others throw InvalidArgument.
 Var linear(const Var& x, const Var& weight, const Var& bias, Products products = Products::fastest);
+
+/// x in bf16, for several layers with weights of bf16 that read the same rows. Throws InvalidArgument for a
+/// recorded x.
+Var rounded(const Var& x);
 
 /// The matrix and the bias of `linear`.
 struct LinearWeights {

@@ -133,6 +133,11 @@ class MultiHeadAttention {
   /// rows that it makes of memory. Throws what make_plan, attend and RowCompressor throw, and InvalidArgument
   /// for a mask, packed rows or sizes beside a compression.
   Var operator()(Context& context, const Var& x, const Var& memory, const Call& call) const;
+  /// Which rows of a call: those that queries are made of, those that keys and values are made of, or both.
+  enum class RowsOf : std::uint8_t { queries, memory, both };
+  /// Whether calls take these rows in bf16, with the bits of the same rows in f32, because nothing but
+  /// products with weights of bf16 reads them.
+  bool takes_bf16(const Context& context, RowsOf rows) const;
   /// The rows of keys and values that this layer puts into a cache, in f32. Throws InvalidArgument for a
   /// layer with a compression: its rows change with every row of memory.
   CacheLayer cache_layer(const CacheStore& store = Paged{}) const;

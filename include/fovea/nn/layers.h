@@ -22,6 +22,9 @@ struct Linear {
   Var operator()(Context& context, const Var& x) const;
   /// For ops of several layers.
   autograd::LinearWeights weights(Context& context) const;
+  /// Whether it takes rows of bf16, with the bits of the same rows in f32: nothing is recorded, and the
+  /// weights are packed in bf16.
+  bool takes_bf16(const Context& context) const;
 };
 
 /// 1/√2: the gain of the projections of queries, keys and values in attention layers. With rows of one width
@@ -53,10 +56,10 @@ struct Norm {
   Norm() = default;
   Norm(ParameterSet& set, const std::string& name, std::int64_t dim, const NormSpec& spec = {});
   Var operator()(Context& context, const Var& x) const;
-  /// The norm of x + dropout(y), and that sum if it is read (autograd::residual_norm).
+  /// The norm of x + dropout(y), and that sum, as they are read (autograd::residual_norm).
   autograd::ResidualNorm of_residual(Context& context, const Var& x, const Var& y,
                                      const autograd::DropoutOf& dropout,
-                                     autograd::ResidualSum sum = autograd::ResidualSum::read) const;
+                                     const autograd::ResidualReads& reads = {}) const;
   Var gamma(Context& context) const { return weight ? context.use(*weight) : ones; }
 };
 

@@ -22,6 +22,8 @@ struct FeedForward {
   FeedForward(ParameterSet& set, const std::string& name, std::int64_t dim, const Mlp& mlp);
   bool empty() const noexcept { return !first.weight; }
   Var operator()(Context& context, const Var& x) const;
+  /// Whether it takes rows of bf16, with the bits of the same rows in f32.
+  bool takes_bf16(const Context& context) const;
 };
 
 /// The blocks of a spec, one after the other. A recurrence or block attention is named
@@ -153,9 +155,10 @@ class TransformerStack {
   };
   class Stream;
   static void add_branch(Context& context, const Branch& branch, float dropout, Stream& stream, const Var& y);
+  struct Part;
+  struct Reads;
   template <class Sublayer>
-  static void residual(Context& context, const Branch& branch, float dropout, Stream& stream,
-                       Sublayer&& sublayer);
+  static void residual(Context& context, const Part& part, Stream& stream, Sublayer&& sublayer);
   template <class Self, class Memory, class Merge>
   void run(Context& context, std::size_t i, Stream& x, Self&& self, Memory&& memory, Merge&& merge) const;
   template <class Self>
