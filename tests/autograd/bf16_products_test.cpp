@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -119,6 +120,27 @@ TEST(Bf16Products, ARowHasTheSameBitsInAnyBatchAndForAnyNumberOfThreads) {
     EXPECT_EQ(std::memcmp(linear_all.raw(), product(x, packed, bias, best_bf16_path()).raw(),
                           static_cast<std::size_t>(rows * out) * sizeof(float)),
               0);
+  }
+}
+
+// Threads have as many blocks each, unless there are so many that one more is not felt, or too few tiles of
+// rows to cut.
+TEST(Bf16Products, BlocksAreSharedEvenly) {
+  constexpr std::int64_t in = 1536, out = 3 * 128;
+  const PackedMatrix packed(drawn({out, in}, 1), WeightType::bf16);
+  for (const int threads : {2, 3, 5}) {
+    const auto pool = make_thread_pool(threads);
+    for (std::int64_t count = 600; count <= 1100; count += 100) {
+      std::atomic<std::int64_t> blocks{0}, elements{0};
+      const PackedProducts p{.weight = &packed, .rows = count};
+      for_blocks({&p, 1}, *pool, [&](std::size_t, const ProductBlockAt& at) {
+        ++blocks;
+        elements += (at.end - at.row) * (at.last - at.column);
+      });
+      EXPECT_EQ(elements, count * out);
+      EXPECT_TRUE(blocks % threads == 0 || blocks > 32 * threads)
+          << blocks << " blocks of " << count << " rows for " << threads << " threads";
+    }
   }
 }
 
