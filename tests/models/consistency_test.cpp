@@ -145,6 +145,22 @@ TEST_P(Consistency, ACloneIsIndependent) {
   EXPECT_EQ(step(*model, *one, {6}), step(*model, *fresh, {6}));
 }
 
+// Hypotheses that fork copy a page at most, and pages of 8 rows take less memory than larger ones.
+TEST(TransformerState, GrowsByPagesOfEightRows) {
+  const auto model = transformer_kind("", nn::NormPlace::pre).make(0.0f, 53);
+  const Batch batch = make_batch({{4, 5, 6}}, {});
+  const auto state = model->start(batch.source, batch.source_len, batch.source_lengths);
+  std::vector<std::int64_t> bytes;
+  for (int word = 0; word < 17; ++word) {
+    step(*model, *state, {4});
+    bytes.push_back(state->bytes());
+  }
+  const std::int64_t page = bytes[8] - bytes[7];
+  EXPECT_GT(page, 0);
+  for (int word = 0; word < 17; ++word)
+    EXPECT_EQ(bytes[static_cast<std::size_t>(word)], bytes[0] + word / 8 * page) << word;
+}
+
 TEST_P(Consistency, CapturesEveryLayerAndHeadAsWeights) {
   const auto model = GetParam().make(0.0f, 61);
   const Batch batch = make_batch({{4, 5, 6}, {7}}, {{8}, {9, 10}});

@@ -188,8 +188,8 @@ HWY_NOINLINE void SplitUnit(const Problem<T>& p, const ForwardOutputs<T>& out, c
                             const SplitScratch<T>& scratch) {
   const int64_t key_begin = chunk * chunk_keys, key_end = HWY_MIN(p.key_len, key_begin + chunk_keys);
   const int64_t heads = p.query_heads / p.kv_heads, together = HeadsTogether(p);
-  // One after the other, heads waited for their first lines longer than they read the rest: a cache that
-  // comes from memory was read at 8 to 12 GB/s by one core.
+  // One after the other, heads waited for their first lines longer than they read the rest. One core read a
+  // cache that comes from memory at 8 to 12 GB/s.
   if (kv + turns < p.kv_heads && IsShort<S>(p)) FetchMember(MemberOf(p, keys, values, b, kv + turns));
   SplitMember<T, S> members[kMostTurns];
   int64_t ends[kMostTurns];
