@@ -197,10 +197,11 @@ class Cut {
 
  private:
   // As many blocks for each thread, where one more would be felt: of 39 blocks the second product of MiniLM's
-  // feed-forward part gave one thread 20.
+  // feed-forward part gave one thread 20. Each cut of rows reads all panels again, so an eighth more cuts are
+  // the most.
   void share_evenly(std::int64_t threads) {
     constexpr std::int64_t many = 32;
-    for (std::int64_t down = down_; down <= std::min(tiles_, down_ + threads); ++down) {
+    for (std::int64_t down = down_; down <= std::min(tiles_, down_ + down_ / 8); ++down) {
       const std::int64_t count = down * across();
       if (count > many * threads) return;
       if (count % threads != 0) continue;

@@ -112,9 +112,9 @@ struct SizedBlock {
   std::size_t bytes = 0;
   Block* block = nullptr;
 };
-// By size, then by region, then by address. Of empty regions the first that was requested comes first: its
-// pages are there, and those of a later one may never have been touched. By address alone a translator's
-// second batch took the later region, which Linux puts below, and 40 MB of new pages.
+// By size, then by region, then by address. Of empty regions of one size the first that was requested comes
+// first: its pages are there, and those of a later one may never have been touched. By address alone a
+// translator's second batch took the later region, which Linux puts below, and 40 MB of new pages.
 struct BySize {
   using is_transparent = void;
   bool operator()(const SizedBlock& a, const SizedBlock& b) const;

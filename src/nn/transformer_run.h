@@ -79,6 +79,7 @@ class TransformerStack::Stream {
       y_ = Var();
     } else if (norm) {
       x_ = (*norm)(context, x_);
+      rounded_ = Var();
     }
   }
 

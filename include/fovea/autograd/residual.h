@@ -38,7 +38,7 @@ struct ResidualReads {
 struct ResidualNorm {
   Var sum;           ///< x + dropout(y); empty if it is not read
   Var normed;        ///< the norm of its rows; empty for NormedRows::bf16
-  Var rounded = {};  ///< the same in bf16, rounded to nearest even; empty for NormedRows::f32
+  Var rounded = {};  ///< the same in bf16, as products with weights of bf16 round; empty for NormedRows::f32
 };
 /// Both for x and y [..., D], with the bits of `add`, `dropout` and the norm one by one, forward and
 /// backward. Source: Vaswani et al. 2017, section 5.4, and Xiong et al. 2020 (arXiv 2002.04745) for norms in

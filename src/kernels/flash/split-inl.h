@@ -21,8 +21,8 @@ HWY_BEFORE_NAMESPACE();
 namespace fovea::kernels {
 namespace HWY_NAMESPACE {
 
-/// Whether a head has no more keys and values than RowsToFetch leaves out: it fetches rows that are
-/// kAheadBytes behind those that are read.
+/// Whether a head has at most kAheadBytes of keys and of values. RowsToFetch fetches rows that far behind
+/// those that are read, so it fetches none of such a head.
 template <class S, class T>
 HWY_INLINE bool IsShort(const Problem<T>& p) {
   return p.key_len * HWY_MAX(p.score_dim, p.value_dim) * static_cast<int64_t>(sizeof(S)) <= kAheadBytes;
@@ -162,7 +162,7 @@ constexpr int64_t kMostTurns = 4;
 /// How many heads of keys take turns in a unit, where each of them alone is a unit of `rows` rows and there
 /// are `units` of them. It changes no bits: every head keeps its pieces and their order. A cache with no more
 /// runs than chunks gives each head one stretch of memory, and turns make these slower
-/// (docs/performance.md). Short heads need none, because each fetches the rows of the next.
+/// (docs/performance.md). Short heads need none: SplitUnit fetches the rows of the next one.
 template <class S, class T>
 HWY_INLINE int64_t HeadsInTurn(const Problem<T>& p, int64_t rows, int64_t units, int threads) {
   if (mask_reads_head(*p.mask) || p.cached.count <= ChunksOf(p, 1).count || IsShort<S>(p)) return 1;

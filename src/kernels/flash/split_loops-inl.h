@@ -143,6 +143,7 @@ HWY_INLINE void ShortScores(const T* queries, int64_t padded, const StoredRows<S
   for (int64_t j = 0; j < count; j += kKeys) {
     const int64_t there = HWY_MIN(count - j, int64_t{kKeys});
     V sums[kSums];
+    FOVEA_UNROLL for (int i = kRows * kKeys; i < kSums; ++i) sums[i] = hn::Zero(d);  // beside three rows
     FOVEA_UNROLL for (int k = 0; k < kKeys; ++k) {
       V row[2];
       LoadShort<kVectors>(d, key, dim, row);
