@@ -1,6 +1,7 @@
 #include "fovea/models/batches.h"
 
 #include <algorithm>
+#include <atomic>
 #include <exception>
 #include <mutex>
 #include <string>
@@ -35,9 +36,21 @@ void for_batches(std::span<const std::int64_t> lengths, std::int64_t size,
   // A batch finds the memory of the one before it. The pages of caches went back to the system with each, and
   // new ones had to be zeroed (docs/decisions/0047).
   const KeepMemory keep;
-  default_executor().parallel_for(batches, [&](std::int64_t unit, int) {
-    const std::int64_t n = batches - 1 - unit, begin = n * texts / batches, end = (n + 1) * texts / batches;
-    work(std::span(order).subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(end - begin)));
+  // Whoever is free takes the longest batch that is left. Executors give each thread a stretch of units, and
+  // one of two threads then had the two longest of four batches.
+  Executor& executor = default_executor();
+  std::atomic<std::int64_t> left{batches};
+  executor.parallel_for(std::min<std::int64_t>(batches, executor.thread_count()), [&](std::int64_t, int) {
+    try {
+      for (std::int64_t n; (n = --left) >= 0;) {
+        const std::int64_t begin = n * texts / batches, end = (n + 1) * texts / batches;
+        work(
+            std::span(order).subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(end - begin)));
+      }
+    } catch (...) {
+      left = 0;
+      throw;
+    }
   });
 }
 

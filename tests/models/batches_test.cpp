@@ -5,8 +5,10 @@
 
 #include <algorithm>
 #include <functional>
+#include <latch>
 #include <memory>
 #include <mutex>
+#include <numeric>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -79,6 +81,31 @@ TEST(Batches, FindTheMemoryOfTheBatchBefore) {
   });
   set_default_executor(nullptr);
   EXPECT_LE(tensor_memory().requests - before, 1);
+}
+
+// Of four batches two threads begin with the two longest, each with one of them.
+TEST(Batches, TheLongestBeginOnAllThreads) {
+  const std::unique_ptr<Executor> pool = make_thread_pool(2);
+  set_default_executor(pool.get());
+  std::vector<std::int64_t> lengths(16);
+  std::iota(lengths.begin(), lengths.end(), 1);
+  std::latch both(2);
+  std::mutex mutex;
+  std::vector<std::size_t> begun;
+  for_batches(lengths, 4, [&](std::span<const std::size_t> texts) {
+    bool waits = false;
+    {
+      const std::lock_guard lock(mutex);
+      waits = begun.size() < 2;
+      begun.push_back(texts.front());
+    }
+    if (waits) both.arrive_and_wait();
+  });
+  set_default_executor(nullptr);
+  ASSERT_EQ(begun.size(), 4U);
+  begun.resize(2);
+  std::ranges::sort(begun);
+  EXPECT_EQ(begun, (std::vector<std::size_t>{8, 12}));
 }
 
 // The longest text is worked on first, and handed on in its turn.
