@@ -68,7 +68,7 @@ class ProductRows {
  private:
   const float* x_ = nullptr;
   std::int64_t x_stride_ = 0;
-  std::shared_ptr<std::uint32_t[]> pairs_;  // what was made here, of rounded_ or nothing
+  std::shared_ptr<std::uint32_t[]> pairs_;  // the copy that rounded_ reads; null where it reads x itself
   Bf16Rows rounded_;
   std::optional<QuantizedRows> quantized_;
 };
