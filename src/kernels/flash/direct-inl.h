@@ -116,24 +116,6 @@ HWY_INLINE void DirectScores(const Problem<T>& p, const BlockAt<T>& at, int64_t 
   if (!piece.full) HideOutside(schedule.row(schedule_row + r), piece.begin, piece.end, scores);
 }
 
-/// Calls f.operator()<kRows>(first row) over `rows` rows: four at a time, then the rest. Each group reads the
-/// keys or values once more.
-template <class F>
-HWY_INLINE void ForRowGroups(int64_t rows, F&& f) {
-  int64_t r = 0;
-  for (; r + 4 <= rows; r += 4) f.template operator()<4>(r);
-  switch (rows - r) {
-    case 3:
-      return f.template operator()<3>(r);
-    case 2:
-      return f.template operator()<2>(r);
-    case 1:
-      return f.template operator()<1>(r);
-    default:
-      return;
-  }
-}
-
 /// The scratch buffers of one thread. Forward has a row of scores and of gathered values for each query of a
 /// block, backward one of each. d_scores, keep (factors of dropout), d_key and d_vector are one row.
 template <class T>
@@ -188,7 +170,7 @@ HWY_INLINE void DirectPieceScores(const Problem<T>& p, const BlockAt<T>& at, con
     return;
   }
   const AdditiveKeys<T>& keys = *fast[0].keys;
-  ForRowGroups(at.rows, [&]<int kRows>(int64_t r) {
+  ForRowGroups<4>(at.rows, [&]<int kRows>(int64_t r) {
     AdditiveScores<kRows>(scratch.additive_queries + r * padded,
                           keys.rows + (fast[0].head_row + piece.begin) * padded, padded, keys.vector,
                           keys.sum, n, scratch.scores + r * stride, stride);

@@ -23,7 +23,7 @@ HWY_INLINE void AddPieceValues(S, const HeadRows<S>& values, const Piece& piece,
                                int64_t padded) {
   values.ForStretches(
       piece.begin, piece.end, [&](int64_t begin, int64_t end, const StoredRows<S>& from) HWY_ATTR {
-        ForRowGroups(rows, [&]<int kRows>(int64_t r) {
+        ForRowGroups<4>(rows, [&]<int kRows>(int64_t r) {
           AddStoredRows<kRows>(weights + r * weight_stride + (begin - piece.begin), weight_stride, from, dim,
                                end - begin, r == 0, gathered + r * padded, padded);
         });
@@ -90,7 +90,7 @@ HWY_INLINE void ProductsOfPiece(const Problem<T>& p, const HeadRows<S>& keys, co
   const int64_t padded = PaddedPairs<T>(p.score_dim), stride = scratch.stride;
   keys.ForStretches(
       piece.begin, piece.end, [&](int64_t begin, int64_t end, const StoredRows<S>& from) HWY_ATTR {
-        ForRowGroups(rows, [&]<int kRows>(int64_t r) {
+        ForRowGroups<4>(rows, [&]<int kRows>(int64_t r) {
           StoredScores<kRows>(scratch.queries + (first + r) * padded, padded, from, p.score_dim, end - begin,
                               r == 0, scratch.scores + (first + r) * stride + (begin - piece.begin), stride);
         });

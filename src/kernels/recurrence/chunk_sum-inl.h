@@ -241,7 +241,8 @@ HWY_NOINLINE void Sum(int64_t m_count, int64_t n_count, const ChunkSum<T, X>& p,
   // of rows need blocks of an even number.
   const int64_t fives = (6 - m_count % 6) % 6, sixes_end = m_count - 5 * fives;
   if (kTileVectors != 2 || kNumbers<X> == 2 || sixes_end < 0)
-    return ForSixRows(m_count, [&]<int kRows>(int64_t m) HWY_ATTR { SumRows<kRows>(p, m, n_count, fetch); });
+    return ForRowGroups<6>(m_count,
+                           [&]<int kRows>(int64_t m) HWY_ATTR { SumRows<kRows>(p, m, n_count, fetch); });
   int64_t m = 0;
   for (; m < sixes_end; m += 6) SumRows<6>(p, m, n_count, fetch);
   for (; m < m_count; m += 5) SumRows<5>(p, m, n_count, fetch);

@@ -300,31 +300,26 @@ HWY_INLINE void RowsOf(const ProductArgs<T>& p, int64_t m, int64_t n_count) {
   if (n < n_count) Micro<kRows, 1, kAdd>(p, m, n);
 }
 
-/// Calls f.operator()<kRows>(first row) over `rows` rows: six at a time, then the rest at once.
-template <class F>
-HWY_INLINE void ForSixRows(int64_t rows, F&& f) {
-  int64_t m = 0;
-  for (; m + 6 <= rows; m += 6) f.template operator()<6>(m);
-  switch (rows - m) {
-    case 5:
-      return f.template operator()<5>(m);
-    case 4:
-      return f.template operator()<4>(m);
-    case 3:
-      return f.template operator()<3>(m);
-    case 2:
-      return f.template operator()<2>(m);
-    case 1:
-      return f.template operator()<1>(m);
-    default:
-      return;
+/// Calls f.operator()<rows>(first) if there are 1 to kMost rows.
+template <int kMost, class F>
+HWY_INLINE void ForRowsAtOnce(int64_t rows, int64_t first, F&& f) {
+  if constexpr (kMost > 0) {
+    if (rows == kMost) return f.template operator()<kMost>(first);
+    ForRowsAtOnce<kMost - 1>(rows, first, f);
   }
+}
+/// Calls f.operator()<kRows>(first row) over `rows` rows: kMost at a time, then the rest at once.
+template <int kMost, class F>
+HWY_INLINE void ForRowGroups(int64_t rows, F&& f) {
+  int64_t first = 0;
+  for (; first + kMost <= rows; first += kMost) f.template operator()<kMost>(first);
+  ForRowsAtOnce<kMost - 1>(rows - first, first, f);
 }
 
 /// C [m_count, n_count] = A·B, or C += A·B with kAdd.
 template <bool kAdd, class T>
 HWY_NOINLINE void Product(int64_t m_count, int64_t n_count, const ProductArgs<T>& p) {
-  ForSixRows(m_count, [&]<int kRows>(int64_t m) HWY_ATTR { RowsOf<kRows, kAdd>(p, m, n_count); });
+  ForRowGroups<6>(m_count, [&]<int kRows>(int64_t m) HWY_ATTR { RowsOf<kRows, kAdd>(p, m, n_count); });
 }
 
 }  // namespace HWY_NAMESPACE

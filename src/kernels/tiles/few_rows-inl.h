@@ -308,7 +308,7 @@ HWY_INLINE void AddPieceValues(S, const HeadRows<S>& values, const Piece& piece,
   const float unchanged[4] = {1, 1, 1, 1};
   PieceRows<S> own;
   own.Fill(values, piece.begin, piece.end, PieceRowsAhead(values, dim));
-  ForRowGroups(rows, [&]<int kRows>(int64_t r) HWY_ATTR {
+  ForRowGroups<4>(rows, [&]<int kRows>(int64_t r) HWY_ATTR {
     RoundedWeights<kRows> rounded;
     rounded.Round(weights + r * weight_stride, weight_stride, count);
     AddPieceRows<kRows>(rounded, unchanged, own.rows, own.found == count, own.fetching, dim, count,
@@ -325,7 +325,7 @@ HWY_INLINE bool WholeProducts(const Problem<float>& p, const HeadRows<DotBf16>& 
   PieceRows<DotBf16> own;
   own.Fill(keys, piece.begin, piece.end, PieceRowsAhead(keys, p.score_dim));
   if (own.found < count) return false;
-  ForRowGroups(rows, [&]<int kRows>(int64_t r) HWY_ATTR {
+  ForRowGroups<4>(rows, [&]<int kRows>(int64_t r) HWY_ATTR {
     ScoresAt<kRows>(scratch.queries + (first + r) * padded, padded, own.rows, own.fetching, p.score_dim,
                     count, scratch.scores + (first + r) * stride, stride);
   });
@@ -354,7 +354,7 @@ HWY_NOINLINE void AddPieceToFew(const Problem<float>& p, const HeadRows<DotBf16>
     ProductsOfPiece(p, keys, piece, first, rows, scratch);
   PieceRows<DotBf16> own;
   own.Fill(values, piece.begin, piece.end, PieceRowsAhead(values, p.value_dim));
-  ForRowGroups(rows, [&]<int kRows>(int64_t r) HWY_ATTR {
+  ForRowGroups<4>(rows, [&]<int kRows>(int64_t r) HWY_ATTR {
     RoundedWeights<kRows> weights;
     float factors[kRows];
     AbsorbRows<kRows>(ScaleOf(p), count, scratch.scores + (first + r) * stride, stride,

@@ -69,7 +69,7 @@ HWY_NOINLINE bool AddTilesToFew(const Problem<float>& p, const HeadRows<DotBf16>
   own_keys.Fill(keys, piece.begin, piece.end, HWY_MIN(RowsAhead<DotBf16>(p.score_dim), tile_keys));
   own_values.Fill(values, piece.begin, piece.end, HWY_MIN(RowsAhead<DotBf16>(p.value_dim), tile_keys));
   if (own_keys.found < count || own_values.found < count) return false;
-  ForRowGroups(rows, [&]<int kRows>(int64_t r) HWY_ATTR {
+  ForRowGroups<4>(rows, [&]<int kRows>(int64_t r) HWY_ATTR {
     AddTilesToGroup<kRows>(p, own_keys, own_values, count, first + r, scratch);
   });
   return true;
