@@ -1,6 +1,7 @@
 #include "autograd/bf16_products.h"
 
 #include <algorithm>
+#include <array>
 #include <memory>
 #include <vector>
 
@@ -15,6 +16,7 @@
 #include "hwy/foreach_target.h"
 #include "hwy/highway.h"
 #include "kernels/simd/best.h"
+#include "kernels/simd/strip_product-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace fovea::autograd {
@@ -24,57 +26,106 @@ namespace hn = hwy::HWY_NAMESPACE;
 // Arrays of vectors become registers only where the loops over them are unrolled.
 #define FOVEA_UNROLL _Pragma("GCC unroll 16")
 
-// The products of kRows rows of pairs with two vectors of a panel's 32 rows from `lane` on. The sum of an
-// element takes the two numbers of a pair one after the other.
-template <int kRows>
-void Tile(const PackedProducts& p, const Bf16Rows& x, int64_t row, int64_t column, int64_t lane,
-          int64_t last) {
+using kernels::HWY_NAMESPACE::kTileColumns;
+constexpr int64_t kPanel = PackedMatrix::panel_rows;
+
+// The products of kRows rows of x, f32 numbers `stride` apart, with kVectors vectors of a panel from column
+// `first` on. The sum of an element takes the two numbers of a pair one after the other.
+template <int kRows, int kVectors>
+void Tile(const PackedProducts& p, const float* x, int64_t stride, int64_t row, int64_t first, int64_t last) {
   const hn::ScalableTag<float> d;
   const hn::RebindToUnsigned<decltype(d)> du;
-  constexpr int64_t lanes = hn::MaxLanes(d), panel = PackedMatrix::panel_rows;
-  const int64_t pairs = p.weight->pairs(), first = column + lane;
-  const int64_t count = std::min(2 * lanes, last - first);
-  HWY_ALIGN float edge[2 * lanes] = {};
+  constexpr int64_t lanes = hn::MaxLanes(d);
+  const int64_t pairs = p.weight->pairs(), count = std::min(kVectors * lanes, last - first);
+  HWY_ALIGN float edge[kVectors * lanes] = {};
   if (p.bias) std::copy_n(p.bias + first, count, edge);
-  hn::Vec<decltype(d)> sums[kRows][2];
+  hn::Vec<decltype(d)> sums[kRows][kVectors];
   FOVEA_UNROLL for (int r = 0; r < kRows; ++r) {
-    FOVEA_UNROLL for (int v = 0; v < 2; ++v) sums[r][v] = hn::Load(d, edge + v * lanes);
+    FOVEA_UNROLL for (int v = 0; v < kVectors; ++v) sums[r][v] = hn::Load(d, edge + v * lanes);
   }
-  const auto* weight = reinterpret_cast<const uint32_t*>(p.weight->rounded()) + column * pairs + lane;
-  const auto high = hn::Set(du, 0xffff0000u);
-  for (int64_t k = 0; k < pairs; ++k) {
-    hn::Vec<decltype(d)> even[2], odd[2];
-    FOVEA_UNROLL for (int v = 0; v < 2; ++v) {
-      const auto pair = hn::LoadU(du, weight + k * panel + v * lanes);
-      even[v] = hn::BitCast(d, hn::ShiftLeft<16>(pair));
-      odd[v] = hn::BitCast(d, hn::And(pair, high));
-    }
+  const auto* weight = reinterpret_cast<const uint32_t*>(p.weight->rounded()) +
+                       first / kPanel * kPanel * pairs + first % kPanel;
+  const auto add = [&](int64_t k, const hn::Vec<decltype(du)>(&numbers)[kVectors]) HWY_ATTR {
     FOVEA_UNROLL for (int r = 0; r < kRows; ++r) {
-      const auto pair = hn::Set(du, x.pairs[(row + r) * x.stride + k]);
-      const auto a = hn::BitCast(d, hn::ShiftLeft<16>(pair)), b = hn::BitCast(d, hn::And(pair, high));
-      FOVEA_UNROLL for (int v = 0; v < 2; ++v) sums[r][v] =
-          hn::MulAdd(b, odd[v], hn::MulAdd(a, even[v], sums[r][v]));
+      const auto factor = hn::Set(d, x[r * stride + k]);
+      FOVEA_UNROLL for (int v = 0; v < kVectors; ++v) sums[r][v] =
+          hn::MulAdd(factor, hn::BitCast(d, numbers[v]), sums[r][v]);
     }
+  };
+  const auto high = hn::Set(du, 0xffff0000u);
+  for (int64_t k = 0; k < pairs; ++k, weight += kPanel) {
+    hn::Vec<decltype(du)> numbers[kVectors];
+    FOVEA_UNROLL for (int v = 0; v < kVectors; ++v) numbers[v] =
+        hn::ShiftLeft<16>(hn::LoadU(du, weight + v * lanes));
+    add(2 * k, numbers);
+    FOVEA_UNROLL for (int v = 0; v < kVectors; ++v) numbers[v] =
+        hn::And(hn::LoadU(du, weight + v * lanes), high);
+    add(2 * k + 1, numbers);
   }
-  for (int r = 0; r < kRows; ++r) {
-    for (int v = 0; v < 2; ++v) hn::Store(sums[r][v], d, edge + v * lanes);
+  FOVEA_UNROLL for (int r = 0; r < kRows; ++r) {
+    FOVEA_UNROLL for (int v = 0; v < kVectors; ++v) hn::Store(sums[r][v], d, edge + v * lanes);
     std::copy_n(edge, count, p.place(row + r, first));
   }
 }
 
 #undef FOVEA_UNROLL
 
-void Bf16Block(const PackedProducts& p, const Bf16Rows& x, int64_t row, int64_t end, int64_t column,
-               int64_t last) {
-  constexpr int64_t panel = PackedMatrix::panel_rows, width = 2 * hn::MaxLanes(hn::ScalableTag<float>());
-  static_assert(panel % width == 0);
-  for (int64_t n = column; n < last; n += panel) {
-    for (int64_t lane = 0; lane < std::min(panel, last - n); lane += width) {
-      int64_t r = row;
-      for (; r + 4 <= end; r += 4) Tile<4>(p, x, r, n, lane, last);
-      for (; r < end; ++r) Tile<1>(p, x, r, n, lane, last);
+// One row needs as many sums side by side as two rows do.
+template <int kRows>
+void Across(const PackedProducts& p, const float* x, int64_t stride, const ProductBlockAt& at) {
+  constexpr int64_t lanes = hn::MaxLanes(hn::ScalableTag<float>());
+  constexpr int kVectors = std::min<int>(kRows <= 2 ? 4 : 2, kPanel / lanes);
+  static_assert(kPanel % (kVectors * lanes) == 0);
+  for (int64_t n = at.column; n < at.last; n += kVectors * lanes)
+    Tile<kRows, kVectors>(p, x, stride, at.row, n, at.last);
+}
+
+// Numbers [begin, begin + count) of the rows of a block, in memory that each thread keeps.
+const float* WideRows(const Bf16Rows& x, const ProductBlockAt& at, int64_t begin, int64_t count) {
+  thread_local std::vector<float> memory;
+  const int64_t rows = at.end - at.row;
+  if (std::ssize(memory) < rows * count) memory.resize(static_cast<size_t>(rows * count));
+  for (int64_t r = 0; r < rows; ++r)
+    kernels::widen(reinterpret_cast<const bfloat16*>(x.pairs + (at.row + r) * x.stride) + begin, count,
+                   memory.data() + r * count);
+  return memory.data();
+}
+
+// Columns [begin, begin + count) of a strip of the matrix; begin is even.
+void MakeStrip(const PackedMatrix& matrix, int64_t column, int64_t begin, int64_t count, float* to) {
+  const hn::ScalableTag<float> d;
+  const hn::RebindToUnsigned<decltype(d)> du;
+  constexpr int64_t lanes = hn::MaxLanes(d);
+  const auto high = hn::Set(du, 0xffff0000u);
+  const auto* from = reinterpret_cast<const uint32_t*>(matrix.rounded()) +
+                     (column / kPanel * matrix.pairs() + begin / 2) * kPanel + column % kPanel;
+  for (int64_t k = 0; k < count; k += 2, from += kPanel, to += 2 * kTileColumns) {
+    for (int64_t v = 0; v < kTileColumns; v += lanes) {
+      const auto pair = hn::LoadU(du, from + v);
+      hn::StoreU(hn::ShiftLeft<16>(pair), du, reinterpret_cast<uint32_t*>(to + v));
+      if (k + 1 < count)
+        hn::StoreU(hn::And(pair, high), du, reinterpret_cast<uint32_t*>(to + kTileColumns + v));
     }
   }
+}
+
+void Bf16Block(const PackedProducts& p, const Bf16Rows& x, const ProductBlockAt& at) {
+  using Rows = void (*)(const PackedProducts&, const float*, int64_t, const ProductBlockAt&);
+  static constexpr std::array<Rows, 6> by_rows = {Across<1>, Across<2>, Across<3>,
+                                                  Across<4>, Across<5>, Across<6>};
+  const int64_t rows = at.end - at.row;
+  if (rows <= std::ssize(by_rows)) {
+    const int64_t count = 2 * p.weight->pairs();
+    return by_rows[static_cast<size_t>(rows - 1)](p, WideRows(x, at, 0, count), count, at);
+  }
+  const auto rows_of = [&](int64_t begin, int64_t count, int64_t& stride) {
+    stride = count;
+    return WideRows(x, at, begin, count);
+  };
+  const auto make_strip = [&](int64_t column, int64_t begin, int64_t count, float* to) {
+    MakeStrip(*p.weight, at.column + column, begin, count, to);
+  };
+  kernels::HWY_NAMESPACE::MultiplyByStrips(p.strips(at), rows_of, make_strip);
 }
 
 }  // namespace HWY_NAMESPACE
@@ -89,11 +140,9 @@ namespace {
 void round_rows_any(const float* x, std::int64_t stride, std::int64_t rows, std::int64_t in,
                     std::uint32_t* to, std::int64_t to_stride) {
   for (std::int64_t r = 0; r < rows; ++r) {
-    for (std::int64_t k = 0; k < in; k += 2) {
-      const std::uint32_t low = bfloat16(x[r * stride + k]).bits,
-                          high = k + 1 < in ? bfloat16(x[r * stride + k + 1]).bits : 0;
-      to[r * to_stride + k / 2] = low | high << 16;
-    }
+    auto* row = reinterpret_cast<bfloat16*>(to + r * to_stride);
+    kernels::narrow(x + r * stride, in, row);
+    if (in % 2 != 0) row[in] = bfloat16(0.0f);
   }
 }
 
@@ -167,9 +216,8 @@ std::shared_ptr<std::uint32_t[]> bf16_rows(const PackedProducts& p, Executor& ex
 }
 
 void bf16_block(const PackedProducts& p, const Bf16Rows& x, const ProductBlockAt& at, Bf16Path path) {
-  const auto block = path == Bf16Path::tiles  ? bf16_packed_tiles
-                     : path == Bf16Path::dots ? bf16_packed_dot
-                                              : FOVEA_BEST(Bf16Block);
+  if (path == Bf16Path::any) return FOVEA_BEST(Bf16Block)(p, x, at);
+  const auto block = path == Bf16Path::tiles ? bf16_packed_tiles : bf16_packed_dot;
   block(p, x, at.row, at.end, at.column, at.last);
 }
 

@@ -17,6 +17,7 @@
 #include "hwy/highway.h"
 #include "kernels/simd/best.h"
 #include "kernels/simd/register_tile-inl.h"
+#include "kernels/simd/strip_product-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace fovea::autograd {
@@ -93,6 +94,29 @@ HWY_NOINLINE void Tile(const PackedProducts& p, int64_t row, int64_t column, int
 
 #undef FOVEA_UNROLL
 
+// Fewer rows read the panels themselves.
+constexpr int64_t kLeastStripRows = 24;
+
+// Of panels that are wider than a tile, which reads a half or a quarter of each of their lines.
+void StripBlock(const PackedProducts& p, const ProductBlockAt& at) {
+  const hn::ScalableTag<float> d;
+  constexpr int64_t lanes = hn::MaxLanes(d);
+  const auto rows_of = [&](int64_t begin, int64_t, int64_t& stride) {
+    stride = p.x_stride;
+    return p.x + at.row * stride + begin;
+  };
+  const auto make_strip = [&](int64_t column, int64_t begin, int64_t count, float* to) HWY_ATTR {
+    const int64_t first = at.column + column;
+    const float* from =
+        p.weight->data() + (first / kPanel * p.weight->in() + begin) * kPanel + first % kPanel;
+    for (int64_t k = 0; k < count; ++k, from += kPanel, to += kTileColumns) {
+      hn::StoreU(hn::LoadU(d, from), d, to);
+      hn::StoreU(hn::LoadU(d, from + lanes), d, to + lanes);
+    }
+  };
+  kernels::HWY_NAMESPACE::MultiplyByStrips(p.strips(at), rows_of, make_strip);
+}
+
 template <int kRows>
 void Across(const PackedProducts& p, int64_t row, int64_t column, int64_t last) {
   constexpr int64_t step = GroupsOf(kRows) * kTileColumns;
@@ -101,7 +125,9 @@ void Across(const PackedProducts& p, int64_t row, int64_t column, int64_t last) 
 
 // Rows [row, end) by the columns [column, last). A tile of exactly the rows that are left reads the panel
 // once, for the five hypotheses of a beam as for the twelve rows of a full tile.
-void F32Block(const PackedProducts& p, int64_t row, int64_t end, int64_t column, int64_t last) {
+void F32Block(const PackedProducts& p, const ProductBlockAt& at) {
+  if (kTileColumns < kPanel && at.end - at.row >= kLeastStripRows) return StripBlock(p, at);
+  const auto [row, end, column, last] = at;
   using Rows = void (*)(const PackedProducts&, int64_t, int64_t, int64_t);
   static constexpr std::array<Rows, 12> by_rows = {Across<1>,
                                                    Across<2>,
@@ -295,7 +321,7 @@ void ProductRows::multiply(const PackedProducts& p, const ProductBlockAt& at) co
   PackedProducts with_rows = p;
   with_rows.x = x_;
   with_rows.x_stride = x_stride_;
-  FOVEA_BEST(F32Block)(with_rows, at.row, at.end, at.column, at.last);
+  FOVEA_BEST(F32Block)(with_rows, at);
 }
 
 void ProductRows::multiply_in_pieces(const PackedProducts& p, const ProductBlockAt& at,

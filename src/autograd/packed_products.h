@@ -11,8 +11,14 @@
 #include "autograd/int8_rows.h"
 #include "fovea/autograd/packed.h"
 #include "fovea/core/executor.h"
+#include "kernels/simd/strip_product.h"
 
 namespace fovea::autograd {
+
+/// Rows [row, end) by the columns [column, last) of a product.
+struct ProductBlockAt {
+  std::int64_t row = 0, end = 0, column = 0, last = 0;
+};
 
 /// y[r, n] = bias[n] + Σ x[r, k]·weight[n, k].
 struct PackedProducts {
@@ -29,11 +35,14 @@ struct PackedProducts {
     return y + (row - first_row) * leading() + (column - first_column);
   }
   std::int64_t leading() const { return y_stride > 0 ? y_stride : weight->out(); }
-};
-
-/// Rows [row, end) by the columns [column, last) of a product.
-struct ProductBlockAt {
-  std::int64_t row = 0, end = 0, column = 0, last = 0;
+  kernels::StripProduct strips(const ProductBlockAt& at) const {
+    return {.rows = at.end - at.row,
+            .in = weight->in(),
+            .columns = at.last - at.column,
+            .bias = bias ? bias + at.column : nullptr,
+            .y = place(at.row, at.column),
+            .y_stride = leading()};
+  }
 };
 
 /// Rows of bf16 as pairs that lie side by side along k, `stride` pairs from one row to the next.
