@@ -13,6 +13,7 @@
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "autograd/bf16_products.cpp"
+#include "hwy/cache_control.h"
 #include "hwy/foreach_target.h"
 #include "hwy/highway.h"
 #include "kernels/simd/best.h"
@@ -29,6 +30,12 @@ namespace hn = hwy::HWY_NAMESPACE;
 using kernels::HWY_NAMESPACE::kTileColumns;
 constexpr int64_t kPanel = PackedMatrix::panel_rows;
 
+// Pair k / 2 of the columns of a matrix from `column` on.
+const uint32_t* PairsAt(const PackedMatrix& matrix, int64_t column, int64_t k) {
+  return reinterpret_cast<const uint32_t*>(matrix.rounded()) +
+         (column / kPanel * matrix.pairs() + k / 2) * kPanel + column % kPanel;
+}
+
 // The products of kRows rows of x, f32 numbers `stride` apart, with kVectors vectors of a panel from column
 // `first` on. The sum of an element takes the two numbers of a pair one after the other.
 template <int kRows, int kVectors>
@@ -43,8 +50,7 @@ void Tile(const PackedProducts& p, const float* x, int64_t stride, int64_t row, 
   FOVEA_UNROLL for (int r = 0; r < kRows; ++r) {
     FOVEA_UNROLL for (int v = 0; v < kVectors; ++v) sums[r][v] = hn::Load(d, edge + v * lanes);
   }
-  const auto* weight = reinterpret_cast<const uint32_t*>(p.weight->rounded()) +
-                       first / kPanel * kPanel * pairs + first % kPanel;
+  const uint32_t* weight = PairsAt(*p.weight, first, 0);
   const auto add = [&](int64_t k, const hn::Vec<decltype(du)>(&numbers)[kVectors]) HWY_ATTR {
     FOVEA_UNROLL for (int r = 0; r < kRows; ++r) {
       const auto factor = hn::Set(d, x[r * stride + k]);
@@ -91,14 +97,13 @@ const float* WideRows(const Bf16Rows& x, const ProductBlockAt& at, int64_t begin
   return memory.data();
 }
 
-// Columns [begin, begin + count) of a strip of the matrix; begin is even.
+// Numbers [begin, begin + count) of k of a strip of the matrix; begin is even.
 void MakeStrip(const PackedMatrix& matrix, int64_t column, int64_t begin, int64_t count, float* to) {
   const hn::ScalableTag<float> d;
   const hn::RebindToUnsigned<decltype(d)> du;
   constexpr int64_t lanes = hn::MaxLanes(d);
   const auto high = hn::Set(du, 0xffff0000u);
-  const auto* from = reinterpret_cast<const uint32_t*>(matrix.rounded()) +
-                     (column / kPanel * matrix.pairs() + begin / 2) * kPanel + column % kPanel;
+  const uint32_t* from = PairsAt(matrix, column, begin);
   for (int64_t k = 0; k < count; k += 2, from += kPanel, to += 2 * kTileColumns) {
     for (int64_t v = 0; v < kTileColumns; v += lanes) {
       const auto pair = hn::LoadU(du, from + v);
@@ -125,7 +130,11 @@ void Bf16Block(const PackedProducts& p, const Bf16Rows& x, const ProductBlockAt&
   const auto make_strip = [&](int64_t column, int64_t begin, int64_t count, float* to) {
     MakeStrip(*p.weight, at.column + column, begin, count, to);
   };
-  kernels::HWY_NAMESPACE::MultiplyByStrips(p.strips(at), rows_of, make_strip);
+  const auto fetch_strip = [&](int64_t column, int64_t begin, int64_t count) {
+    const uint32_t* from = PairsAt(*p.weight, at.column + column, begin);
+    for (int64_t k = 0; k < count; k += 2, from += kPanel) hwy::Prefetch(from);
+  };
+  kernels::HWY_NAMESPACE::MultiplyByStrips(p.strips(at), rows_of, make_strip, fetch_strip);
 }
 
 }  // namespace HWY_NAMESPACE

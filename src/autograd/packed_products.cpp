@@ -105,16 +105,22 @@ void StripBlock(const PackedProducts& p, const ProductBlockAt& at) {
     stride = p.x_stride;
     return p.x + at.row * stride + begin;
   };
+  const auto panel = [&](int64_t column, int64_t k) {
+    return p.weight->data() + ((at.column + column) / kPanel * p.weight->in() + k) * kPanel +
+           (at.column + column) % kPanel;
+  };
   const auto make_strip = [&](int64_t column, int64_t begin, int64_t count, float* to) HWY_ATTR {
-    const int64_t first = at.column + column;
-    const float* from =
-        p.weight->data() + (first / kPanel * p.weight->in() + begin) * kPanel + first % kPanel;
+    const float* from = panel(column, begin);
     for (int64_t k = 0; k < count; ++k, from += kPanel, to += kTileColumns) {
       hn::StoreU(hn::LoadU(d, from), d, to);
       hn::StoreU(hn::LoadU(d, from + lanes), d, to + lanes);
     }
   };
-  kernels::HWY_NAMESPACE::MultiplyByStrips(p.strips(at), rows_of, make_strip);
+  const auto fetch_strip = [&](int64_t column, int64_t begin, int64_t count) {
+    const float* from = panel(column, begin);
+    for (int64_t k = 0; k < count; ++k) hwy::Prefetch(from + k * kPanel);
+  };
+  kernels::HWY_NAMESPACE::MultiplyByStrips(p.strips(at), rows_of, make_strip, fetch_strip);
 }
 
 template <int kRows>

@@ -85,9 +85,10 @@ inline void CopyColumns(const float* from, int64_t from_stride, int64_t rows, in
 /// Computes p slice by slice and strip by strip. rows_of(begin, count, stride) returns where columns
 /// [begin, begin + count) of x begin, and sets the elements from row to row. make_strip(column, begin, count,
 /// to) writes rows [begin, begin + count) of the columns of w from `column` on, and anything in those past
-/// the last.
-template <class RowsOf, class MakeStrip>
-HWY_INLINE void MultiplyByStrips(const StripProduct& p, RowsOf&& rows_of, MakeStrip&& make_strip) {
+/// the last. fetch_strip(column, begin, count) fetches what make_strip reads.
+template <class RowsOf, class MakeStrip, class FetchStrip>
+HWY_INLINE void MultiplyByStrips(const StripProduct& p, RowsOf&& rows_of, MakeStrip&& make_strip,
+                                 FetchStrip&& fetch_strip) {
   using Compute = void (*)(const StripTile&);
   static constexpr auto by_rows = []<std::size_t... n>(std::index_sequence<n...>) {
     return std::array<Compute, sizeof...(n)>{ComputeStripTile<n + 1>...};
@@ -103,8 +104,19 @@ HWY_INLINE void MultiplyByStrips(const StripProduct& p, RowsOf&& rows_of, MakeSt
       const int64_t columns = std::min(kTileColumns, p.columns - column);
       alignas(64) float bias[kTileColumns] = {}, edge[kTileRows * kTileColumns] = {};
       if (p.bias) std::copy_n(p.bias + column, columns, bias);
+      // Each tile fetches its share of the next strip. Matrices that come from memory otherwise made GPT-2's
+      // batches take 1.15 times as long on a Zen 3.
+      const bool ends = column + kTileColumns >= p.columns;
+      const int64_t next_column = ends ? 0 : column + kTileColumns,
+                    next_begin = ends ? begin + tile.k : begin,
+                    next_count = std::min(kStripSlice, p.in - next_begin),
+                    share = (next_count * kTileRows + p.rows - 1) / p.rows + 1;
+      int64_t fetched = 0;
       for (int64_t row = 0; row < p.rows; row += kTileRows) {
         const int64_t rows = std::min<int64_t>(kTileRows, p.rows - row);
+        if (fetched < next_count)
+          fetch_strip(next_column, next_begin + fetched, std::min(share, next_count - fetched));
+        fetched += share;
         float* const y = p.y + row * p.y_stride + column;
         const bool whole = columns == kTileColumns;
         tile.x = x + row * tile.x_stride;
