@@ -21,11 +21,12 @@ namespace {
 #define FOVEA_UNROLL _Pragma("GCC unroll 16")
 
 constexpr std::int64_t panel = PackedMatrix::panel_rows;
-// A tile is four rows by half of a panel, two vectors of 8 sums. So 8 sums stay in registers, each vector of
-// weights is loaded, and its absolute values are taken, once for four rows.
-constexpr int vectors = 2, full_rows = 4;
-constexpr std::int64_t lanes = 8, width = lanes * vectors;
-static_assert(panel % width == 0);
+constexpr std::int64_t lanes = 8;
+// A full tile is four rows by half of a panel, two vectors of 8 sums. So 8 sums stay in registers, each
+// vector of weights is loaded, and its absolute values are taken, once for four rows. Fewer rows take the
+// whole panel, so that memory is read in order.
+constexpr int full_rows = 4, half = 2, whole = 4;
+static_assert(panel == whole * lanes);
 
 /// The first `count` numbers of `from`, at most 8, and zeros behind them; zeros alone where `from` is null.
 FOVEA_AVX2 __m256 some_of(const float* from, std::int64_t count) {
@@ -36,8 +37,9 @@ FOVEA_AVX2 __m256 some_of(const float* from, std::int64_t count) {
   return _mm256_loadu_ps(all);
 }
 
-/// `count` columns from `column` on, at most `width`; `weight` has the first of them in the panel.
-template <int rows>
+/// `count` columns from `column` on, or fewer, as far as the vectors go; `weight` has the first of them in
+/// the panel.
+template <int rows, int vectors>
 FOVEA_AVX2 void tile(const PackedProducts& p, const QuantizedRows& x, const std::int8_t* weight,
                      std::int64_t row, std::int64_t column, std::int64_t count) {
   const std::int64_t columns = x.columns;
@@ -86,16 +88,16 @@ FOVEA_AVX2 void tile(const PackedProducts& p, const QuantizedRows& x, const std:
   }
 }
 
-/// All rows [row, end) by one such half of a panel.
-FOVEA_AVX2 void half_panel(const PackedProducts& p, const QuantizedRows& x, const std::int8_t* weight,
-                           std::int64_t row, std::int64_t end, std::int64_t column, std::int64_t count) {
-  std::int64_t r = row;
-  for (; r + full_rows <= end; r += full_rows) tile<full_rows>(p, x, weight, r, column, count);
-  if (r + 2 <= end) {
-    tile<2>(p, x, weight, r, column, count);
-    r += 2;
+/// All rows [row, end) by one panel, of which `count` columns are in the product.
+FOVEA_AVX2 void by_panel(const PackedProducts& p, const QuantizedRows& x, const std::int8_t* weight,
+                         std::int64_t row, std::int64_t end, std::int64_t column, std::int64_t count) {
+  const std::int64_t full = row + (end - row) / full_rows * full_rows;
+  for (std::int64_t n = 0; n < count; n += half * lanes) {
+    for (std::int64_t r = row; r < full; r += full_rows)
+      tile<full_rows, half>(p, x, weight + 4 * n, r, column + n, count - n);
   }
-  if (r < end) tile<1>(p, x, weight, r, column, count);
+  if (end - full >= 2) tile<2, whole>(p, x, weight, full, column, count);
+  if ((end - full) % 2 != 0) tile<1, whole>(p, x, weight, end - 1, column, count);
 }
 
 #undef FOVEA_UNROLL
@@ -105,10 +107,8 @@ FOVEA_AVX2 void half_panel(const PackedProducts& p, const QuantizedRows& x, cons
 
 void int8_block_avx2(const PackedProducts& p, const QuantizedRows& x, std::int64_t row, std::int64_t end,
                      std::int64_t column, std::int64_t last) {
-  for (std::int64_t n = column; n < last; n += width) {
-    const std::int8_t* weight = p.weight->quantized() + n / panel * panel * x.columns + n % panel * 4;
-    half_panel(p, x, weight, row, end, n, std::min(width, last - n));
-  }
+  for (std::int64_t n = column; n < last; n += panel)
+    by_panel(p, x, p.weight->quantized() + n * x.columns, row, end, n, std::min(panel, last - n));
 }
 
 #else

@@ -40,8 +40,8 @@ struct StripTile {
   int64_t y_stride = 0;
 };
 
-/// Without branches: with a path for fewer columns in it, GCC 12 kept a sum or two of six rows of AVX2 in
-/// memory, and the loop took up to twice as long.
+/// It has no path for fewer columns. With one, GCC 12 kept a sum or two of six rows of AVX2 in memory, and the
+/// loop took up to twice as long.
 template <int kRows>
 HWY_NOINLINE void ComputeStripTile(const StripTile& t) {
   namespace hn = hwy::HWY_NAMESPACE;
