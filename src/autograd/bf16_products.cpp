@@ -13,10 +13,10 @@
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "autograd/bf16_products.cpp"
-#include "hwy/cache_control.h"
 #include "hwy/foreach_target.h"
 #include "hwy/highway.h"
 #include "kernels/simd/best.h"
+#include "kernels/simd/memory-inl.h"
 #include "kernels/simd/strip_product-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -132,7 +132,7 @@ void Bf16Block(const PackedProducts& p, const Bf16Rows& x, const ProductBlockAt&
   };
   const auto fetch_strip = [&](int64_t column, int64_t begin, int64_t count) {
     const uint32_t* from = PairsAt(*p.weight, at.column + column, begin);
-    for (int64_t k = 0; k < count; k += 2, from += kPanel) hwy::Prefetch(from);
+    for (int64_t k = 0; k < count; k += 2, from += kPanel) kernels::HWY_NAMESPACE::FetchLine(from);
   };
   kernels::HWY_NAMESPACE::MultiplyByStrips(p.strips(at), rows_of, make_strip, fetch_strip);
 }

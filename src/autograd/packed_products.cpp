@@ -16,6 +16,7 @@
 #include "hwy/foreach_target.h"
 #include "hwy/highway.h"
 #include "kernels/simd/best.h"
+#include "kernels/simd/memory-inl.h"
 #include "kernels/simd/register_tile-inl.h"
 #include "kernels/simd/strip_product-inl.h"
 
@@ -118,7 +119,7 @@ void StripBlock(const PackedProducts& p, const ProductBlockAt& at) {
   };
   const auto fetch_strip = [&](int64_t column, int64_t begin, int64_t count) {
     const float* from = panel(column, begin);
-    for (int64_t k = 0; k < count; ++k) hwy::Prefetch(from + k * kPanel);
+    for (int64_t k = 0; k < count; ++k) kernels::HWY_NAMESPACE::FetchLine(from + k * kPanel);
   };
   kernels::HWY_NAMESPACE::MultiplyByStrips(p.strips(at), rows_of, make_strip, fetch_strip);
 }

@@ -40,8 +40,8 @@ struct StripTile {
   int64_t y_stride = 0;
 };
 
-/// It has no path for fewer columns. With one, GCC 12 kept a sum or two of six rows of AVX2 in memory, and the
-/// loop took up to twice as long.
+/// It has no path for fewer columns. With one, GCC 12 kept a sum or two of six rows of AVX2 in memory, and
+/// the loop took up to twice as long.
 template <int kRows>
 HWY_NOINLINE void ComputeStripTile(const StripTile& t) {
   namespace hn = hwy::HWY_NAMESPACE;
@@ -85,7 +85,8 @@ inline void CopyColumns(const float* from, int64_t from_stride, int64_t rows, in
 /// Computes p slice by slice and strip by strip. rows_of(begin, count, stride) returns where columns
 /// [begin, begin + count) of x begin, and sets the elements from row to row. make_strip(column, begin, count,
 /// to) writes rows [begin, begin + count) of the columns of w from `column` on, and anything in those past
-/// the last. fetch_strip(column, begin, count) fetches what make_strip reads.
+/// the last. fetch_strip(column, begin, count) fetches
+/// what make_strip reads into the second-level cache.
 template <class RowsOf, class MakeStrip, class FetchStrip>
 HWY_INLINE void MultiplyByStrips(const StripProduct& p, RowsOf&& rows_of, MakeStrip&& make_strip,
                                  FetchStrip&& fetch_strip) {
