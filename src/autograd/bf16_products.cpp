@@ -76,7 +76,7 @@ void Tile(const PackedProducts& p, const float* x, int64_t stride, int64_t row, 
 
 #undef FOVEA_UNROLL
 
-// One row needs as many sums side by side as two rows do.
+// One or two rows take four vectors, so that more chains of sums run at once.
 template <int kRows>
 void Across(const PackedProducts& p, const float* x, int64_t stride, const ProductBlockAt& at) {
   constexpr int64_t lanes = hn::MaxLanes(hn::ScalableTag<float>());
@@ -86,7 +86,7 @@ void Across(const PackedProducts& p, const float* x, int64_t stride, const Produ
     Tile<kRows, kVectors>(p, x, stride, at.row, n, at.last);
 }
 
-// Numbers [begin, begin + count) of the rows of a block, in memory that each thread keeps.
+// Numbers [begin, begin + count) of the rows of a block, in memory of this thread that the next call takes.
 const float* WideRows(const Bf16Rows& x, const ProductBlockAt& at, int64_t begin, int64_t count) {
   thread_local std::vector<float> memory;
   const int64_t rows = at.end - at.row;
@@ -97,7 +97,7 @@ const float* WideRows(const Bf16Rows& x, const ProductBlockAt& at, int64_t begin
   return memory.data();
 }
 
-// Numbers [begin, begin + count) of k of a strip of the matrix; begin is even.
+// Numbers [begin, begin + count) of k of a strip of the matrix; begin and count are even.
 void MakeStrip(const PackedMatrix& matrix, int64_t column, int64_t begin, int64_t count, float* to) {
   const hn::ScalableTag<float> d;
   const hn::RebindToUnsigned<decltype(d)> du;
@@ -108,33 +108,36 @@ void MakeStrip(const PackedMatrix& matrix, int64_t column, int64_t begin, int64_
     for (int64_t v = 0; v < kTileColumns; v += lanes) {
       const auto pair = hn::LoadU(du, from + v);
       hn::StoreU(hn::ShiftLeft<16>(pair), du, reinterpret_cast<uint32_t*>(to + v));
-      if (k + 1 < count)
-        hn::StoreU(hn::And(pair, high), du, reinterpret_cast<uint32_t*>(to + kTileColumns + v));
+      hn::StoreU(hn::And(pair, high), du, reinterpret_cast<uint32_t*>(to + kTileColumns + v));
     }
   }
 }
 
 void Bf16Block(const PackedProducts& p, const Bf16Rows& x, const ProductBlockAt& at) {
   using Rows = void (*)(const PackedProducts&, const float*, int64_t, const ProductBlockAt&);
-  static constexpr std::array<Rows, 6> by_rows = {Across<1>, Across<2>, Across<3>,
-                                                  Across<4>, Across<5>, Across<6>};
-  const int64_t rows = at.end - at.row;
+  static constexpr std::array<Rows, 5> by_rows = {Across<1>, Across<2>, Across<3>, Across<4>, Across<5>};
+  // With the zeros behind an odd number of columns, for few rows and for many: they turn a sum of -0 into 0.
+  const int64_t rows = at.end - at.row, count = 2 * p.weight->pairs();
   if (rows <= std::ssize(by_rows)) {
-    const int64_t count = 2 * p.weight->pairs();
     return by_rows[static_cast<size_t>(rows - 1)](p, WideRows(x, at, 0, count), count, at);
   }
-  const auto rows_of = [&](int64_t begin, int64_t count, int64_t& stride) {
-    stride = count;
-    return WideRows(x, at, begin, count);
+  const auto rows_of = [&](int64_t begin, int64_t length, int64_t& stride) {
+    stride = length;
+    return WideRows(x, at, begin, length);
   };
-  const auto make_strip = [&](int64_t column, int64_t begin, int64_t count, float* to) {
-    MakeStrip(*p.weight, at.column + column, begin, count, to);
+  const auto make_strip = [&](int64_t column, int64_t begin, int64_t length, float* to) {
+    MakeStrip(*p.weight, at.column + column, begin, length, to);
   };
-  const auto fetch_strip = [&](int64_t column, int64_t begin, int64_t count) {
+  const auto fetch_strip = [&](int64_t column, int64_t begin, int64_t length) {
     const uint32_t* from = PairsAt(*p.weight, at.column + column, begin);
-    for (int64_t k = 0; k < count; k += 2, from += kPanel) kernels::HWY_NAMESPACE::FetchLine(from);
+    for (int64_t k = 0; k < length; k += 2, from += kPanel) {
+      kernels::HWY_NAMESPACE::FetchLine(from);
+      if constexpr (kTileColumns > 16) kernels::HWY_NAMESPACE::FetchLine(from + 16);
+    }
   };
-  kernels::HWY_NAMESPACE::MultiplyByStrips(p.strips(at), rows_of, make_strip, fetch_strip);
+  kernels::StripProduct product = p.strips(at);
+  product.in = count;
+  kernels::HWY_NAMESPACE::MultiplyByStrips(product, rows_of, make_strip, fetch_strip);
 }
 
 }  // namespace HWY_NAMESPACE

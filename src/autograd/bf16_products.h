@@ -74,7 +74,7 @@ void bf16_packed_tiles(const PackedProducts& p, const Bf16Rows& x, std::int64_t 
 std::shared_ptr<std::uint32_t[]> bf16_pairs(std::int64_t rows, std::int64_t stride);
 /// The rows of p.x as pairs, bf16_row_stride(p.weight->pairs()) apart; p.x_stride is set.
 std::shared_ptr<std::uint32_t[]> bf16_rows(const PackedProducts& p, Executor& executor);
-/// A block of a product with a bf16 matrix. An element is begun with the bias,
+/// A block of a product with a bf16 matrix, of at least one row. An element is begun with the bias,
 /// and its products are added in an order that the path and the number of columns set. So a row has the same
 /// bits in any batch.
 void bf16_block(const PackedProducts& p, const Bf16Rows& x, const ProductBlockAt& at, Bf16Path path);

@@ -123,6 +123,26 @@ TEST(Bf16Products, ARowHasTheSameBitsInAnyBatchAndForAnyNumberOfThreads) {
   }
 }
 
+// Products that underflow from below give -0. The zeros behind an odd number of columns turn it into 0, in a
+// block of few rows as in one of many.
+TEST(Bf16Products, SumsOfMinusZeroHaveOneSign) {
+  for (const std::int64_t in : {1, 2, 3, 257}) {
+    Tensor x(DType::f32, {13, in}), weight(DType::f32, {5, in}), bias(DType::f32, {5});
+    x.fill(1e-30f);
+    weight.fill(-1e-30f);
+    bias.fill(-0.0f);
+    const PackedMatrix packed(weight, WeightType::bf16);
+    for (const Bf16Path path : paths()) {
+      const Tensor all = product(x, packed, bias, path);
+      for (const std::int64_t count : {1, 5, 6}) {
+        const Tensor some = product(Tensor::copy_of(x.view().slice(0, 0, count)), packed, bias, path);
+        EXPECT_EQ(std::memcmp(all.raw(), some.raw(), static_cast<std::size_t>(count * 5) * sizeof(float)), 0)
+            << count << " rows of " << in;
+      }
+    }
+  }
+}
+
 // Threads have as many blocks each, unless there are so many that one more is not felt. A matrix that one cut
 // of rows reads once is not read again for that: 16 blocks stay 16 for five threads.
 TEST(Bf16Products, BlocksAreSharedEvenly) {

@@ -11,7 +11,10 @@
 #include <vector>
 
 #include "autograd/drawn.h"
+#include "autograd/packed_products.h"
+#include "core/cpu.h"
 #include "fovea/autograd/ops.h"
+#include "fovea/core/executor.h"
 
 namespace fovea::autograd {
 namespace {
@@ -69,6 +72,44 @@ TEST(PackedProducts, ARowHasTheSameBitsInAnyBatch) {
   expect_the_same_bits_in_any_batch([](const Var& x, const Tensor& weight, const Var& bias) {
     return linear(x, Var(weight, std::make_shared<const PackedMatrix>(weight)), bias).value();
   });
+}
+
+// Blocks of chosen sizes, whatever the number of threads: many rows take another way than few, through slices
+// of their columns.
+TEST(PackedProducts, ElementsAreChainsOfMultiplyAdds) {
+  // Instruction sets without fused multiply-adds multiply and add.
+  const bool fused = cpu_has_avx2() || !cpu_has_sse42();
+  constexpr std::int64_t all_rows = 31, gap = 3;
+  for (const std::int64_t in : {0, 1, 256, 257, 515}) {
+    for (const std::int64_t out : {37, 130}) {
+      const Tensor x = drawn({all_rows, in + gap}, 1), weight = drawn({out, in}, 2), bias = drawn({out}, 3);
+      const PackedMatrix packed(weight);
+      for (const bool with_bias : {true, false}) {
+        const float* start = with_bias ? bias.data<float>() : nullptr;
+        const PackedProducts p{
+            .x = x.data<float>(), .weight = &packed, .bias = start, .rows = all_rows, .x_stride = in + gap};
+        const ProductRows rows_of_x(p, serial_executor());
+        for (const std::int64_t rows : {1, 23, 24, 25, 29}) {
+          const ProductBlockAt at{.row = 2, .end = 2 + rows, .column = 32, .last = out};
+          std::vector<float> y(static_cast<std::size_t>(rows * (out - at.column)));
+          rows_of_x.multiply_into(p, at, y.data());
+          for (std::int64_t r = 0; r < rows; ++r) {
+            for (std::int64_t n = at.column; n < out; ++n) {
+              float sum = start ? start[n] : 0.0f;
+              for (std::int64_t k = 0; k < in; ++k) {
+                const float a = x.data<float>()[(at.row + r) * (in + gap) + k],
+                            b = weight.data<float>()[n * in + k];
+                const float product = a * b;
+                sum = fused ? std::fma(a, b, sum) : sum + product;
+              }
+              ASSERT_EQ(y[static_cast<std::size_t>(r * (out - at.column) + n - at.column)], sum)
+                  << rows << " rows, " << in << " to " << out << ": " << r << ", " << n;
+            }
+          }
+        }
+      }
+    }
+  }
 }
 
 TEST(RowProducts, NoRowsGiveNone) {

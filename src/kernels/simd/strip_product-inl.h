@@ -1,6 +1,5 @@
-// Products of many rows with a matrix by strips. A strip is a slice of k of as many columns
-// as a tile has, in f32 and without gaps. It is made once and stays in the first-level cache while the tiles
-// of all rows pass by.
+// Products of many rows with a matrix by strips. A strip is a range of k by as many columns as a tile has, in
+// f32 and without gaps. It is made once, and the tiles of all rows read it from the first-level cache.
 #if defined(FOVEA_SIMD_STRIP_PRODUCT_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef FOVEA_SIMD_STRIP_PRODUCT_INL_H_
 #undef FOVEA_SIMD_STRIP_PRODUCT_INL_H_
@@ -24,8 +23,8 @@ namespace HWY_NAMESPACE {
 // Arrays of vectors become registers only where the loops over them are unrolled.
 #define FOVEA_UNROLL _Pragma("GCC unroll 16")
 
-/// The numbers of k of a strip: 16 KiB of AVX2's 16 columns, half of the first-level cache.
-constexpr int64_t kStripSlice = 256;
+/// How many k a strip has, an even number: 16 KiB, half of the first-level cache, so 256 for 16 columns.
+constexpr int64_t kStripSlice = 4096 / kTileColumns;
 
 /// y = start + x · strip for some rows of x [rows, k]. Each element is one chain of fused multiply-adds in
 /// the order of k.
@@ -82,11 +81,11 @@ inline void CopyColumns(const float* from, int64_t from_stride, int64_t rows, in
   for (int64_t r = 0; r < rows; ++r) std::copy_n(from + r * from_stride, columns, to + r * to_stride);
 }
 
-/// Computes p slice by slice and strip by strip. rows_of(begin, count, stride) returns where columns
-/// [begin, begin + count) of x begin, and sets the elements from row to row. make_strip(column, begin, count,
-/// to) writes rows [begin, begin + count) of the columns of w from `column` on, and anything in those past
-/// the last. fetch_strip(column, begin, count) fetches
-/// what make_strip reads into the second-level cache.
+/// Computes p, which has a row or more, slice by slice and strip by strip. rows_of(begin, count, stride)
+/// returns where columns [begin, begin + count) of x begin, and sets `stride` to the distance of two rows in
+/// elements. make_strip(column, begin, count, to) writes rows [begin, begin + count) of w from `column` on;
+/// its columns past the last may hold anything. fetch_strip(column, begin, count) fetches what make_strip
+/// will read.
 template <class RowsOf, class MakeStrip, class FetchStrip>
 HWY_INLINE void MultiplyByStrips(const StripProduct& p, RowsOf&& rows_of, MakeStrip&& make_strip,
                                  FetchStrip&& fetch_strip) {
@@ -105,7 +104,7 @@ HWY_INLINE void MultiplyByStrips(const StripProduct& p, RowsOf&& rows_of, MakeSt
       const int64_t columns = std::min(kTileColumns, p.columns - column);
       alignas(64) float bias[kTileColumns] = {}, edge[kTileRows * kTileColumns] = {};
       if (p.bias) std::copy_n(p.bias + column, columns, bias);
-      // Each tile fetches its share of the next strip. Matrices that come from memory otherwise made GPT-2's
+      // Each tile fetches a share of the next strip. Without this, matrices that are in no cache made GPT-2's
       // batches take 1.15 times as long on a Zen 3.
       const bool ends = column + kTileColumns >= p.columns;
       const int64_t next_column = ends ? 0 : column + kTileColumns,

@@ -5,7 +5,7 @@
 
 namespace fovea::kernels {
 
-/// y = bias + x · w for x [rows, in] and w [in, columns].
+/// y = bias + x · w for x [rows, in], at least one row, and w [in, columns].
 struct StripProduct {
   std::int64_t rows = 0, in = 0, columns = 0;
   const float* bias = nullptr;  ///< [columns], or null
