@@ -100,8 +100,8 @@ HWY_NOINLINE void Tile(const PackedProducts& p, int64_t row, int64_t column, int
 
 #undef FOVEA_UNROLL
 
-// Copying a strip takes two of the cycles that six rows take six of. With 16 rows, strips of bf16 were slower
-// than panels of f32.
+// For each k a copy takes two cycles and six rows of a tile take six. With 16 rows, strips of bf16 were
+// slower than panels of f32.
 constexpr int64_t kLeastStripRows = 24;
 
 // A tile of AVX2 reads 16 of the 32 columns of a panel. Here these are copied first, without gaps.
