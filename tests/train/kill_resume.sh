@@ -35,6 +35,11 @@ check_log() { # the update that this round resumed at is never below an earlier 
   reached=$at
 }
 for ((round = 0; round < rounds; ++round)); do
+  # A training that was killed before its first save has left a vocabulary, and is begun again in an empty folder.
+  if [[ ! -f $work/broken/checkpoint.safetensors ]]; then
+    ((reached == 0)) || fail "the checkpoint of update $reached or later is gone"
+    rm -rf "$work/broken"
+  fi
   (start "$work/broken" $(resume)) &
   training=$!
   sleep "$(awk -v seed="$RANDOM" -v took="$took" 'BEGIN { srand(seed); print 0.02 + rand() * took / 5 }')"
