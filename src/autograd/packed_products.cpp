@@ -100,8 +100,7 @@ HWY_NOINLINE void Tile(const PackedProducts& p, int64_t row, int64_t column, int
 
 #undef FOVEA_UNROLL
 
-// For each k a copy takes two cycles and six rows of a tile take six. With 16 rows, strips of bf16 were
-// slower than panels of f32.
+// Fewer rows read the panels themselves: with 16 rows, strips of bf16 were slower than panels of f32.
 constexpr int64_t kLeastStripRows = 24;
 
 // A tile of AVX2 reads 16 of the 32 columns of a panel. Here these are copied first, without gaps.
@@ -239,10 +238,9 @@ class Cut {
   // the most.
   void share_evenly(std::int64_t threads) {
     constexpr std::int64_t many = 32;
+    if (blocks() > many * threads) return;
     for (std::int64_t down = down_; down <= std::min(tiles_, down_ + down_ / 8); ++down) {
-      const std::int64_t count = down * across();
-      if (count > many * threads) return;
-      if (count % threads != 0) continue;
+      if (down * across() % threads != 0) continue;
       down_ = down;
       return;
     }
