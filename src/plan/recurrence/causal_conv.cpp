@@ -15,7 +15,7 @@ struct CausalConvPlan::Impl {
   CausalConvShape shape;
   DType dtype = DType::f32;
   const kernels::ConvCandidate* candidate = nullptr;
-  std::vector<std::string> refusals;
+  KeptVector<PassedOver> refusals;
 
   DType wide() const { return wide_dtype(dtype); }
   Shape tokens(const RecurrenceSizes& sizes) const { return {sizes.entries, sizes.len, shape.channels}; }
@@ -165,8 +165,7 @@ CausalConvPlan make_causal_conv_plan(const CausalConvSpec& spec, const CausalCon
 
 std::string explain(const CausalConvPlan& plan) {
   const CausalConvShape& s = plan.shape();
-  std::string text(plan.kernel());
-  for (const std::string& refusal : plan.impl().refusals) text += "; " + refusal;
+  std::string text = std::string(plan.kernel()) + text_of(plan.impl().refusals);
   text += "\ncausal convolution, width " + std::to_string(plan.spec().width);
   if (plan.spec().activation == ConvActivation::silu) text += ", SiLU";
   return text + ", batch " + std::to_string(s.batch) + ", " + std::to_string(s.len) + " tokens, " +

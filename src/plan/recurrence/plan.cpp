@@ -57,8 +57,7 @@ RecurrencePlan make_recurrence_plan(const RecurrenceSpec& spec, const Recurrence
 std::string explain(const RecurrencePlan& plan) {
   const RecurrencePlan::Impl& impl = plan.impl();
   const RecurrenceShape& s = impl.shape;
-  std::string text = impl.candidate->name;
-  for (const std::string& refusal : impl.refusals) text += "; " + refusal;
+  std::string text = impl.candidate->name + text_of(impl.refusals);
   text += "\n" + to_string(impl.spec) + ", scale " + shortest(impl.scale);
   text += "\nbatch " + std::to_string(s.batch) + ", heads " + std::to_string(s.num_query_heads) + "/" +
           std::to_string(s.num_key_heads) + "/" + std::to_string(s.num_heads) +

@@ -2,12 +2,11 @@
 #pragma once
 
 #include <cstdint>
-#include <string>
 #include <variant>
-#include <vector>
 
 #include "fovea/plan/recurrence.h"
 #include "kernels/recurrence/candidate.h"
+#include "plan/recurrence/choose.h"
 
 namespace fovea {
 
@@ -25,7 +24,7 @@ struct RecurrencePlan::Impl {
   const kernels::RecurrenceCandidate* candidate = nullptr;
   std::uint64_t hash = 0;    // hash_of the kernel and the spec, for stamps of saved states
   bool kernel_maps = false;  // the kernel itself makes features of queries and keys, and sums of keys
-  std::vector<std::string> refusals;  // "refused avx512 chunked: this CPU lacks the instructions"
+  KeptVector<PassedOver> refusals;
 
   WriteKind write() const { return kind_of(spec.write); }
   DecayKind decay() const { return kind_of(spec.decay); }

@@ -19,7 +19,7 @@ struct SelectiveScanPlan::Impl {
   SelectiveScanShape shape;
   DType dtype = DType::f32;
   const kernels::ScanCandidate* candidate = nullptr;
-  std::vector<std::string> refusals;
+  KeptVector<PassedOver> refusals;
 
   DType wide() const { return wide_dtype(dtype); }
 };
@@ -252,8 +252,7 @@ SelectiveScanPlan make_selective_scan_plan(const SelectiveScanSpec& spec, const 
 
 std::string explain(const SelectiveScanPlan& plan) {
   const SelectiveScanShape& s = plan.shape();
-  std::string text(plan.kernel());
-  for (const std::string& refusal : plan.impl().refusals) text += "; " + refusal;
+  std::string text = std::string(plan.kernel()) + text_of(plan.impl().refusals);
   text += "\nselective scan";
   if (plan.spec().step_size == StepSize::softplus) text += ", softplus";
   return text + ", batch " + std::to_string(s.batch) + ", " + std::to_string(s.len) + " tokens, " +
