@@ -217,27 +217,29 @@ TEST_P(ShortDecoding, WritesCandidatesAloneWithTheirProbabilities) {
   }
 }
 
-// Recurrences read the rows of a padded batch in chunks, so their own bits depend on the batch; then the list
-// cannot change that.
+// A list changes no bits. A sentence may have other bits in a batch than alone, with a list or without, where
+// a kernel is chosen by the longest source. So an encoder with recurrences takes the kernel for steps for a
+// source of at most four tokens alone, and that for chunks in a batch. Then both results may agree by chance
+// in one of the two decodings and not in the other.
 TEST_P(ShortDecoding, ASentenceHasTheSameBitsInAnyBatchOnAnyThreads) {
   const auto model = sharp(GetParam());
   model->parameters().pack();
+  const bool recurrent = GetParam().attentions.encoder < Kind::Attentions().encoder;
   const Sentences sources = random_sentences(9, 7, 8);
   const DecodeOptions whole{.beam_size = 3}, listed{.beam_size = 3, .shortlist = shared(drawn_list())};
   for (const int threads : {1, 2, 5}) {
     const auto pool = make_thread_pool(threads);
     set_default_executor(pool.get());
     const auto together = decode(*model, sources, listed), without = decode(*model, sources, whole);
-    bool same = true;  // in any batch, without a list
-    for (std::size_t i = 0; i < sources.size(); ++i)
-      same =
-          same && decode(*model, {sources[i]}, whole)[0][0].log_probability == without[i][0].log_probability;
-    EXPECT_TRUE(same || GetParam().name.starts_with("transformer_")) << threads;
     for (std::size_t i = 0; i < sources.size(); ++i) {
+      SCOPED_TRACE(std::to_string(threads) + " threads, sentence " + std::to_string(i));
+      const bool same =
+          decode(*model, {sources[i]}, whole)[0][0].log_probability == without[i][0].log_probability;
+      EXPECT_TRUE(same || GetParam().name.starts_with("transformer_"));
+      const bool steps = recurrent && sources[i].size() + 1 <= 4;  // with the end of the sentence
       const Hypothesis alone = decode(*model, {sources[i]}, listed)[0][0];
       EXPECT_EQ(together[i][0].ids, alone.ids);
-      EXPECT_NEAR(together[i][0].log_probability, alone.log_probability, same ? 0.0 : 1e-4)
-          << threads << " threads, " << i;
+      EXPECT_NEAR(together[i][0].log_probability, alone.log_probability, same && !steps ? 0.0 : 1e-4);
     }
     set_default_executor(nullptr);
   }
