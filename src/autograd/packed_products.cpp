@@ -126,6 +126,11 @@ void StripBlock(const PackedProducts& p, const ProductBlockAt& at) {
   kernels::HWY_NAMESPACE::MultiplyByStrips(p.strips(at), rows_of, make_strip, fetch_strip);
 }
 
+// How many numbers of a row blocks of f32, or those of bf16 without its instructions, read at a time.
+int64_t SliceOf(bool f32) {
+  return f32 && kTileColumns == kPanel ? int64_t{1} << 40 : kernels::HWY_NAMESPACE::kStripSlice;
+}
+
 template <int kRows>
 void Across(const PackedProducts& p, int64_t row, int64_t column, int64_t last) {
   constexpr int64_t step = GroupsOf(kRows) * kTileColumns;
@@ -187,12 +192,18 @@ const ProfileLabel& label_of(WeightType type) {
 // pass by, each read once for all of them. In f32 they fill half of that cache, and other types have the same
 // rows. With 128 KiB in place of 512, 160 rows of 512 numbers took 1.08 of the time on a Zen 5. AMX takes
 // pairs of bf16 in 512 KiB, of the 2 MiB that processors with AMX have.
+// Strips read a slice of each row at a time, so there are more rows; two slices of each leave room for the
+// elements of y. With whole rows in half of the cache, 48 of 3,072 numbers, strips were made so often that
+// 1,024 rows took 1.2 to 1.4 times as long on a Zen 3.
 struct BlockRows {
-  std::int64_t tile, least, numbers;
+  std::int64_t tile, least, most;
 };
-BlockRows block_rows_of(WeightType type) {
-  if (type == WeightType::bf16 && best_bf16_path() == Bf16Path::tiles) return {32, 64, 1 << 18};
-  return {12, 48, second_level_cache_bytes() / 2 / static_cast<std::int64_t>(sizeof(float))};
+BlockRows block_rows_of(WeightType type, std::int64_t in) {
+  if (type == WeightType::bf16 && best_bf16_path() == Bf16Path::tiles) return {32, 64, (1 << 18) / in};
+  const bool f32 = type == WeightType::f32,
+             by_strips = f32 || (type == WeightType::bf16 && best_bf16_path() == Bf16Path::any);
+  const std::int64_t numbers = by_strips ? std::min(in, 2 * FOVEA_BEST(SliceOf)(f32)) : in;
+  return {12, 48, second_level_cache_bytes() / 2 / static_cast<std::int64_t>(sizeof(float)) / numbers};
 }
 
 // A cut of rows and of the columns of one product or several. Blocks of rows differ by one tile at most: a
@@ -202,10 +213,10 @@ class Cut {
  public:
   Cut(std::span<const PackedProducts> cut, std::int64_t most_rows, std::int64_t wanted)
       : cut_(cut), rows_(cut.front().rows) {
-    const auto [tile, least, numbers] = block_rows_of(cut.front().weight->type());
-    const std::int64_t in = std::max<std::int64_t>(cut.front().weight->in(), 1),
-                       most =
-                           std::max(tile, std::min(most_rows, std::max(least, numbers / in / tile * tile)));
+    const auto [tile, least, most_in_cache] =
+        block_rows_of(cut.front().weight->type(), std::max<std::int64_t>(cut.front().weight->in(), 1));
+    const std::int64_t most =
+        std::max(tile, std::min(most_rows, std::max(least, most_in_cache / tile * tile)));
     tile_ = tile;
     tiles_ = pieces(rows_, tile);
     down_ = pieces(tiles_, most / tile);

@@ -123,7 +123,8 @@ void measure_products(const ProductBench& bench, const std::function<void(const 
   struct Widths {
     std::int64_t in, out;
   };
-  for (const auto& [in, out] : {Widths{128, 128}, {128, 512}, {512, 128}, {512, 2048}, {128, 9712}}) {
+  for (const auto& [in, out] :
+       {Widths{128, 128}, {128, 512}, {512, 128}, {512, 2048}, {128, 9712}, {768, 3072}, {3072, 768}}) {
     for (const std::int64_t rows : bench.rows) tell(measure_row(bench, rows, in, out));
   }
 }
