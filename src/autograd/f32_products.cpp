@@ -89,19 +89,29 @@ HWY_NOINLINE void Tile(const SliceTile& t) {
       FOVEA_UNROLL for (int v = 0; v < vectors; ++v) sums[r][v] = hn::MulAdd(factor, w[v], sums[r][v]);
     }
   }
-  FOVEA_UNROLL for (int r = 0; r < kRows; ++r) {
-    FOVEA_UNROLL for (int v = 0; v < vectors; ++v) {
-      const int64_t at = v * lanes, left = std::min(lanes, t.columns - at);
-      const float* before = t.add ? t.c + r * t.leading : t.bias;
-      if (left == lanes) {
-        const auto sum = before ? hn::Add(hn::LoadU(d, before + at), sums[r][v]) : sums[r][v];
-        hn::StoreU(sum, d, t.c + r * t.leading + at);
-      } else if (left > 0) {
-        HWY_ALIGN float last[lanes];
-        hn::Store(sums[r][v], d, last);
-        for (int64_t i = 0; i < left; ++i)
-          t.c[r * t.leading + at + i] = before ? before[at + i] + last[i] : last[i];
+  float* c = t.c;
+  const float* before = t.add ? c : t.bias;
+  const int64_t leading = t.leading, columns = t.columns, before_leading = t.add ? leading : 0;
+  if (columns == vectors * lanes) {
+    if (before) {
+      FOVEA_UNROLL for (int r = 0; r < kRows; ++r) {
+        FOVEA_UNROLL for (int v = 0; v < vectors; ++v) sums[r][v] =
+            hn::Add(hn::LoadU(d, before + r * before_leading + v * lanes), sums[r][v]);
       }
+    }
+    FOVEA_UNROLL for (int r = 0; r < kRows; ++r) {
+      FOVEA_UNROLL for (int v = 0; v < vectors; ++v) hn::StoreU(sums[r][v], d, c + r * leading + v * lanes);
+    }
+    return;
+  }
+  HWY_ALIGN float last[kRows * vectors * lanes];
+  FOVEA_UNROLL for (int r = 0; r < kRows; ++r) {
+    FOVEA_UNROLL for (int v = 0; v < vectors; ++v) hn::Store(sums[r][v], d, last + (r * vectors + v) * lanes);
+  }
+  for (int r = 0; r < kRows; ++r) {
+    for (int64_t i = 0; i < columns; ++i) {
+      const float sum = last[r * vectors * lanes + i];
+      c[r * leading + i] = before ? before[r * before_leading + i] + sum : sum;
     }
   }
 }
@@ -131,22 +141,40 @@ void Fetch(const float* c, int64_t leading, int64_t rows) {
 }
 
 // The tiles of `rows` rows by the columns of `t`, which is the tile of the first. A tile of a stays in the
-// first-level cache while all panels pass by.
+// first-level cache while all panels pass by. A tile of AVX2 has half of the rows and half of the columns of
+// one of AVX-512, so the panels would pass by four times as fast. There a panel stays while some rows of a
+// pass by: products of a training took 0.8 to 0.95 of the time on a Zen 3. Of a transposed a, tiles stay: the
+// six numbers that a tile reads of a line would be fetched for each panel.
 void AllTiles(Transpose a, int64_t rows, const SliceTile& t) {
   const auto& by_rows = a == Transpose::no ? kTiles<Transpose::no> : kTiles<Transpose::yes>;
   const int64_t row_step = a == Transpose::no ? t.a_leading : 1;
-  for (int64_t r = 0; r < rows; r += kTileRows) {
-    const int64_t height = std::min<int64_t>(kTileRows, rows - r);
-    const int64_t width = kTileColumns * GroupsOf(static_cast<int>(height));
+  const auto run = [&](int64_t r, int64_t height, int64_t n, int64_t width) {
     SliceTile one = t;
     one.a = t.a + r * row_step;
+    one.b = t.b + n / kTileColumns * t.next_panel;
+    one.bias = t.bias ? t.bias + n : nullptr;
+    one.c = t.c + r * t.leading + n;
+    one.columns = std::min(width, t.columns - n);
+    by_rows[static_cast<size_t>(height - 1)](one);
+  };
+  const bool panel_stays = kTileRows < 12 && a == Transpose::no;
+  const int64_t full = panel_stays ? rows / kTileRows * kTileRows : 0;
+  constexpr int64_t group = 96;  // rows that stay in the second-level cache, and their elements of c
+  for (int64_t begin = 0; begin < full; begin += group) {
+    const int64_t end = std::min(full, begin + group);
+    for (int64_t n = 0; n < t.columns; n += kTileColumns) {
+      for (int64_t r = begin; r < end; r += kTileRows) {
+        if (r + kTileRows < end) Fetch(t.c + (r + kTileRows) * t.leading + n, t.leading, kTileRows);
+        run(r, kTileRows, n, kTileColumns);
+      }
+    }
+  }
+  for (int64_t r = full; r < rows; r += kTileRows) {
+    const int64_t height = std::min<int64_t>(kTileRows, rows - r);
+    const int64_t width = kTileColumns * GroupsOf(static_cast<int>(height));
     for (int64_t n = 0; n < t.columns; n += width) {
-      one.b = t.b + n / kTileColumns * t.next_panel;
-      one.bias = t.bias ? t.bias + n : nullptr;
-      one.c = t.c + r * t.leading + n;
-      one.columns = std::min(width, t.columns - n);
-      if (n + width < t.columns) Fetch(one.c + width, t.leading, height);
-      by_rows[static_cast<size_t>(height - 1)](one);
+      if (n + width < t.columns) Fetch(t.c + r * t.leading + n + width, t.leading, height);
+      run(r, height, n, width);
     }
   }
 }
