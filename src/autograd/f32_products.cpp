@@ -1,5 +1,5 @@
 // Blocks of products of f32, in slices of k. b is copied into panels of two vectors of columns, in memory
-// that each thread keeps. a is read where it is.
+// that each thread keeps. a is read where it is, but for some that lie badly (see Block).
 #include <algorithm>
 #include <array>
 #include <cstdint>
@@ -140,14 +140,18 @@ void Fetch(const float* c, int64_t leading, int64_t rows) {
   }
 }
 
-// The tiles of `rows` rows by the columns of `t`, which is the tile of the first. A tile of a stays in the
-// first-level cache while all panels pass by. A tile of AVX2 has half of the rows and half of the columns of
-// one of AVX-512, so the panels would pass by four times as fast. There a panel stays while some rows of a
-// pass by: products of a training took 0.8 to 0.95 of the time on a Zen 3. Of a transposed a, tiles stay: the
-// six numbers that a tile reads of a line would be fetched for each panel.
+// AVX2 and SSE have half of the rows and half of the columns of a tile of AVX-512, or fewer.
+constexpr bool kSmallTiles = kTileRows < 12;
+
+// The tiles of `rows` rows by the columns of `t`, which is the tile of the first. By AVX-512 a tile of a
+// stays in the first-level cache while all panels pass by. Along small tiles the panels would pass by four
+// times as fast, so there a panel stays while some rows of a pass by. A small tile has few numbers in each
+// line of a transposed a, and with a panel of b these lines are 48 KiB, more than the first-level cache. So
+// such an a is copied. On a Zen 3 both together took products of a training from 1.1 to 1.3 of sgemm's time
+// to 0.95 to 1.2.
 void AllTiles(Transpose a, int64_t rows, const SliceTile& t) {
   const auto& by_rows = a == Transpose::no ? kTiles<Transpose::no> : kTiles<Transpose::yes>;
-  const int64_t row_step = a == Transpose::no ? t.a_leading : 1;
+  const int64_t row_step = a == Transpose::no ? t.a_leading : kSmallTiles ? kSlice : 1;
   const auto run = [&](int64_t r, int64_t height, int64_t n, int64_t width) {
     SliceTile one = t;
     one.a = t.a + r * row_step;
@@ -157,8 +161,7 @@ void AllTiles(Transpose a, int64_t rows, const SliceTile& t) {
     one.columns = std::min(width, t.columns - n);
     by_rows[static_cast<size_t>(height - 1)](one);
   };
-  const bool panel_stays = kTileRows < 12 && a == Transpose::no;
-  const int64_t full = panel_stays ? rows / kTileRows * kTileRows : 0;
+  const int64_t full = kSmallTiles ? rows / kTileRows * kTileRows : 0;
   constexpr int64_t group = 96;  // rows that stay in the second-level cache, and their elements of c
   for (int64_t begin = 0; begin < full; begin += group) {
     const int64_t end = std::min(full, begin + group);
@@ -202,6 +205,23 @@ void CopyAcross(const float* b, int64_t leading, int64_t columns, int64_t k, flo
   }
 }
 
+// a that lies as [k, rows], in tiles: [tile, kSlice, kTileRows].
+void CopyTiles(const float* x, int64_t leading, int64_t rows, int64_t k, float* to) {
+  for (int64_t begin = 0; begin < k; begin += kTogether) {
+    const int64_t end = std::min(k, begin + kTogether);
+    for (int64_t r = 0; r < rows; r += kTileRows) {
+      const float* from = x + r;
+      float* tile = to + r * kSlice;
+      if (rows - r >= kTileRows) {
+        for (int64_t i = begin; i < end; ++i)
+          std::copy_n(from + i * leading, kTileRows, tile + i * kTileRows);
+      } else {
+        for (int64_t i = begin; i < end; ++i) std::copy_n(from + i * leading, rows - r, tile + i * kTileRows);
+      }
+    }
+  }
+}
+
 void CopyRows(const float* x, int64_t leading, int64_t rows, int64_t k, float* to) {
   for (int64_t r = 0; r < rows; ++r) simd::Copy(x + r * leading, k, to + r * kSlice);
 }
@@ -222,7 +242,7 @@ int64_t SliceOf(int64_t left) {
 void Block(const ProductBlock& p, float* a, float* b) {
   const bool by_rows = p.a.transpose == Transpose::no, b_across = p.b.transpose == Transpose::no;
   // Rows whole pages apart take one set of the first-level cache.
-  const bool copies = by_rows && p.a.leading % (1 << 10) == 0;
+  const bool copies = by_rows ? p.a.leading % (1 << 10) == 0 : kSmallTiles;
   int64_t begin = 0;
   do {
     const int64_t k = SliceOf(p.k - begin);
@@ -232,10 +252,13 @@ void Block(const ProductBlock& p, float* a, float* b) {
       CopyAcross(from_b, p.b.leading, p.n, k, b);
     else
       CopyAlong(from_b, p.b.leading, p.n, k, b);
-    if (copies) CopyRows(from_a, p.a.leading, p.m, k, a);
+    if (copies && by_rows) CopyRows(from_a, p.a.leading, p.m, k, a);
+    if (copies && !by_rows) CopyTiles(from_a, p.a.leading, p.m, k, a);
     AllTiles(p.a.transpose, p.m,
              {.a = copies ? a : from_a,
-              .a_leading = copies ? kSlice : p.a.leading,
+              .a_leading = !copies   ? p.a.leading
+                           : by_rows ? kSlice
+                                     : kTileRows,
               .b = b,
               .next_panel = kSlice * kTileColumns,
               .k = k,

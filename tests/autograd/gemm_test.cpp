@@ -60,8 +60,8 @@ std::vector<std::int64_t> ends_of_slices(std::int64_t k) {
 
 TEST(Gemm, OfTilesAddsTheSumsOfSlices) {
   if (!cpu_has_avx2() && !on_arm) GTEST_SKIP() << "without fused multiply-adds the bits are others";
-  constexpr Sizes cases[] = {{37, 70, 384}, {23, 33, 385}, {12, 32, 767},
-                             {25, 31, 768}, {1, 1, 1000},  {3, 129, 1}};
+  constexpr Sizes cases[] = {{37, 70, 384}, {23, 33, 385}, {12, 32, 767}, {25, 31, 768},
+                             {1, 1, 1000},  {3, 129, 1},   {199, 40, 390}};
   for (const Sizes& s : cases) {
     for (const Transpose ta : {Transpose::no, Transpose::yes}) {
       for (const Transpose tb : {Transpose::no, Transpose::yes}) {
