@@ -14,6 +14,7 @@
 #include "hwy/foreach_target.h"
 #include "hwy/highway.h"
 #include "kernels/simd/best.h"
+#include "kernels/simd/load-inl.h"
 #include "kernels/simd/memory-inl.h"
 #include "kernels/simd/register_tile-inl.h"
 #include "kernels/simd/transpose-inl.h"
@@ -104,6 +105,7 @@ HWY_NOINLINE void Tile(const SliceTile& t) {
     }
     return;
   }
+  // All sums are stored before the loop, so that they stay in registers until then.
   HWY_ALIGN float last[kRows * vectors * lanes];
   FOVEA_UNROLL for (int r = 0; r < kRows; ++r) {
     FOVEA_UNROLL for (int v = 0; v < vectors; ++v) hn::Store(sums[r][v], d, last + (r * vectors + v) * lanes);
@@ -162,7 +164,9 @@ void AllTiles(Transpose a, int64_t rows, const SliceTile& t) {
     by_rows[static_cast<size_t>(height - 1)](one);
   };
   const int64_t full = kSmallTiles ? rows / kTileRows * kTileRows : 0;
-  constexpr int64_t group = 96;  // rows that stay in the second-level cache, and their elements of c
+  // Rows of a that stay in the second-level cache, 144 KiB, with up to 192 KiB of c.
+  constexpr int64_t group = 96;
+  static_assert(group % kTileRows == 0);
   for (int64_t begin = 0; begin < full; begin += group) {
     const int64_t end = std::min(full, begin + group);
     for (int64_t n = 0; n < t.columns; n += kTileColumns) {
@@ -196,10 +200,11 @@ void CopyAcross(const float* b, int64_t leading, int64_t columns, int64_t k, flo
     for (int64_t n = 0; n < columns; n += lanes) {
       float* panel = to + n / kTileColumns * kTileColumns * kSlice + n % kTileColumns;
       const bool whole = n + lanes <= columns;
-      const auto there = hn::FirstN(d, static_cast<size_t>(std::min(lanes, columns - n)));
+
       for (int64_t i = begin; i < end; ++i) {
         const float* from = b + i * leading + n;
-        hn::StoreU(whole ? hn::LoadU(d, from) : hn::MaskedLoad(there, d, from), d, panel + i * kTileColumns);
+        hn::StoreU(whole ? hn::LoadU(d, from) : simd::LoadWideN(d, from, columns - n), d,
+                   panel + i * kTileColumns);
       }
     }
   }

@@ -100,6 +100,7 @@ HWY_NOINLINE void Tile(const PackedProducts& p, int64_t row, int64_t column, int
 
 #undef FOVEA_UNROLL
 
+constexpr bool kStrips = kTileColumns < kPanel;
 // Fewer rows read the panels themselves: with 16 rows, strips of bf16 were slower than panels of f32.
 constexpr int64_t kLeastStripRows = 24;
 
@@ -126,9 +127,10 @@ void StripBlock(const PackedProducts& p, const ProductBlockAt& at) {
   kernels::HWY_NAMESPACE::MultiplyByStrips(p.strips(at), rows_of, make_strip, fetch_strip);
 }
 
-// How many numbers of a row blocks of f32, or those of bf16 without its instructions, read at a time.
-int64_t SliceOf(bool f32) {
-  return f32 && kTileColumns == kPanel ? int64_t{1} << 40 : kernels::HWY_NAMESPACE::kStripSlice;
+// How many of the `in` numbers of a row the second-level cache holds at a time, in blocks of f32 or in
+// those of bf16 without its instructions. Strips read a slice, and the elements of y may take as much.
+int64_t NumbersAtATime(bool f32, int64_t in) {
+  return f32 && !kStrips ? in : std::min(in, 2 * kernels::HWY_NAMESPACE::kStripSlice);
 }
 
 template <int kRows>
@@ -140,7 +142,7 @@ void Across(const PackedProducts& p, int64_t row, int64_t column, int64_t last) 
 // Rows [row, end) by the columns [column, last). A tile of exactly the rows that are left reads the panel
 // once, for the five hypotheses of a beam as for the twelve rows of a full tile.
 void F32Block(const PackedProducts& p, const ProductBlockAt& at) {
-  if constexpr (kTileColumns < kPanel) {
+  if constexpr (kStrips) {
     if (at.end - at.row >= kLeastStripRows) return StripBlock<kTileColumns>(p, at);
   }
   const auto [row, end, column, last] = at;
@@ -189,20 +191,19 @@ const ProfileLabel& label_of(WeightType type) {
 }
 
 // The rows of a block: whole tiles, and as many numbers as stay in the second-level cache while the panels
-// pass by, each read once for all of them. In f32 they fill half of that cache, and other types have the same
-// rows. With 128 KiB in place of 512, 160 rows of 512 numbers took 1.08 of the time on a Zen 5. AMX takes
-// pairs of bf16 in 512 KiB, of the 2 MiB that processors with AMX have.
-// Strips read a slice of each row at a time, so there are more rows; two slices of each leave room for the
-// elements of y. With whole rows in half of the cache, 48 of 3,072 numbers, strips were made so often that
-// 1,024 rows took 1.2 to 1.4 times as long on a Zen 3.
+// pass by, each read once for all of them. Where whole rows are read, they fill half of that cache as f32,
+// and other types have the same rows. With 128 KiB in place of 512, 160 rows of 512 numbers took 1.08 of the
+// time on a Zen 5. AMX takes pairs of bf16 in 512 KiB, of the 2 MiB that processors with AMX have. Strips
+// read a slice of each row at a time, so more rows fit. With the limit of whole rows, 48 of 3,072 numbers,
+// strips were made so often that 1,024 rows took 1.2 to 1.4 times as long on a Zen 3.
 struct BlockRows {
   std::int64_t tile, least, most;
 };
 BlockRows block_rows_of(WeightType type, std::int64_t in) {
   if (type == WeightType::bf16 && best_bf16_path() == Bf16Path::tiles) return {32, 64, (1 << 18) / in};
   const bool f32 = type == WeightType::f32,
-             by_strips = f32 || (type == WeightType::bf16 && best_bf16_path() == Bf16Path::any);
-  const std::int64_t numbers = by_strips ? std::min(in, 2 * FOVEA_BEST(SliceOf)(f32)) : in;
+             may_have_strips = f32 || (type == WeightType::bf16 && best_bf16_path() == Bf16Path::any);
+  const std::int64_t numbers = may_have_strips ? FOVEA_BEST(NumbersAtATime)(f32, in) : in;
   return {12, 48, second_level_cache_bytes() / 2 / static_cast<std::int64_t>(sizeof(float)) / numbers};
 }
 

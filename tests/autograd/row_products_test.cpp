@@ -112,6 +112,21 @@ TEST(PackedProducts, ElementsAreChainsOfMultiplyAdds) {
   }
 }
 
+// More rows than a block has, of more numbers than a slice.
+TEST(PackedProducts, RowsOfLargeBatchesHaveTheBitsOfEachAlone) {
+  constexpr std::int64_t rows = 290, in = 1100, out = 70;
+  const Tensor x = drawn({rows, in}, 1), weight = drawn({out, in}, 2), bias = drawn({out}, 3);
+  const Var packed(weight, std::make_shared<const PackedMatrix>(weight));
+  const Tensor together = linear(x, packed, bias).value();
+  for (std::int64_t r = 0; r < rows; ++r) {
+    Tensor row(DType::f32, {1, in});
+    std::copy_n(x.data<float>() + r * in, in, row.data<float>());
+    const Tensor alone = linear(row, packed, bias).value();
+    ASSERT_TRUE(std::equal(alone.data<float>(), alone.data<float>() + out, together.data<float>() + r * out))
+        << r;
+  }
+}
+
 TEST(RowProducts, NoRowsGiveNone) {
   const Tensor none(DType::f32, {0, 4}), weight = drawn({3, 4}, 1);
   EXPECT_EQ(linear(none, weight, {}, Products::by_row).value().count(), 0);

@@ -50,6 +50,7 @@ struct Kind {
     std::int64_t encoder = 2, decoder = 3, cross = 3;
   };
   Attentions attentions = {};
+  bool has_recurrent_encoder() const { return attentions.encoder < Attentions().encoder; }
   /// Of central differences. The norms by head of recurrences bend the loss where an output is small.
   double step = 0.01;
 };

@@ -15,7 +15,7 @@ struct CausalConvPlan::Impl {
   CausalConvShape shape;
   DType dtype = DType::f32;
   const kernels::ConvCandidate* candidate = nullptr;
-  KeptVector<PassedOver> refusals;
+  KeptVector<RecurrenceRefusal> refusals;
 
   DType wide() const { return wide_dtype(dtype); }
   Shape tokens(const RecurrenceSizes& sizes) const { return {sizes.entries, sizes.len, shape.channels}; }

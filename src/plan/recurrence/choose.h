@@ -10,32 +10,14 @@
 #include "fovea/core/error.h"
 #include "fovea/core/kept_vector.h"
 #include "kernels/candidate.h"
+#include "plan/recurrence/refusals.h"
 
 namespace fovea {
-
-/// A candidate that would be better but does not run, and why. Both texts last as long as the program, so
-/// that a plan asks for no memory to hold them.
-struct PassedOver {
-  const std::string* name;
-  const char* reason;
-};
-
-/// "refused avx512 chunked: this CPU lacks the instructions".
-inline std::string text_of(const PassedOver& one) {
-  return "refused " + *one.name + ": " + one.reason;
-}
-
-/// "; " and that text, for each.
-inline std::string text_of(const KeptVector<PassedOver>& refusals) {
-  std::string text;
-  for (const PassedOver& one : refusals) text += "; " + text_of(one);
-  return text;
-}
 
 struct Choosing {
   const char* function;
   const std::string& kernel;  ///< RecurrenceOptions::kernel
-  KeptVector<PassedOver>& refusals;
+  KeptVector<RecurrenceRefusal>& refusals;
 };
 
 template <class Candidate>
@@ -100,7 +82,7 @@ const Candidate* choose_candidate(const Choosing& choosing, std::span<const Cand
     const char* reason = candidate->isa->absence();
     if (!reason) reason = refuse(*candidate, wanted == candidate->name);
     if (!reason) return candidate;
-    choosing.refusals.push_back({&candidate->name, reason});
+    choosing.refusals.push_back({candidate->name, reason});
   }
   throw InvalidArgument(choosing.function, argument, "a kernel that takes this spec",
                         choosing.refusals.empty() ? wanted : text_of(choosing.refusals.front()));

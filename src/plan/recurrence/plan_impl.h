@@ -6,7 +6,7 @@
 
 #include "fovea/plan/recurrence.h"
 #include "kernels/recurrence/candidate.h"
-#include "plan/recurrence/choose.h"
+#include "plan/recurrence/refusals.h"
 
 namespace fovea {
 
@@ -24,7 +24,7 @@ struct RecurrencePlan::Impl {
   const kernels::RecurrenceCandidate* candidate = nullptr;
   std::uint64_t hash = 0;    // hash_of the kernel and the spec, for stamps of saved states
   bool kernel_maps = false;  // the kernel itself makes features of queries and keys, and sums of keys
-  KeptVector<PassedOver> refusals;
+  KeptVector<RecurrenceRefusal> refusals;
 
   WriteKind write() const { return kind_of(spec.write); }
   DecayKind decay() const { return kind_of(spec.decay); }

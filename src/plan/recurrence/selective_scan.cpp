@@ -19,7 +19,7 @@ struct SelectiveScanPlan::Impl {
   SelectiveScanShape shape;
   DType dtype = DType::f32;
   const kernels::ScanCandidate* candidate = nullptr;
-  KeptVector<PassedOver> refusals;
+  KeptVector<RecurrenceRefusal> refusals;
 
   DType wide() const { return wide_dtype(dtype); }
 };
