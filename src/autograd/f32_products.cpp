@@ -200,7 +200,6 @@ void CopyAcross(const float* b, int64_t leading, int64_t columns, int64_t k, flo
     for (int64_t n = 0; n < columns; n += lanes) {
       float* panel = to + n / kTileColumns * kTileColumns * kSlice + n % kTileColumns;
       const bool whole = n + lanes <= columns;
-
       for (int64_t i = begin; i < end; ++i) {
         const float* from = b + i * leading + n;
         hn::StoreU(whole ? hn::LoadU(d, from) : simd::LoadWideN(d, from, columns - n), d,

@@ -223,7 +223,6 @@ TEST_P(ShortDecoding, WritesCandidatesAloneWithTheirProbabilities) {
 TEST_P(ShortDecoding, ASentenceHasTheSameBitsInAnyBatchOnAnyThreads) {
   const auto model = sharp(GetParam());
   model->parameters().pack();
-
   const Sentences sources = random_sentences(9, 7, 8);
   const DecodeOptions whole{.beam_size = 3}, listed{.beam_size = 3, .shortlist = shared(drawn_list())};
   for (const int threads : {1, 2, 5}) {
