@@ -1,5 +1,5 @@
 // Blocks of products of f32, in slices of k. b is copied into panels of two vectors of columns, in memory
-// that each thread keeps. a is read where it is, but for some that lie badly (see Block).
+// that each thread keeps. a is read where it is, but for some that lie badly (see ReadA).
 #include <algorithm>
 #include <array>
 #include <cstdint>
@@ -149,11 +149,10 @@ constexpr bool kSmallTiles = kTileRows < 12;
 // stays in the first-level cache while all panels pass by. Along small tiles the panels would pass by four
 // times as fast, so there a panel stays while some rows of a pass by. A small tile has few numbers in each
 // line of a transposed a, and with a panel of b these lines are 48 KiB, more than the first-level cache. So
-// such an a is copied. On a Zen 3 both together took products of a training from 1.1 to 1.3 of sgemm's time
-// to 0.95 to 1.2.
-void AllTiles(Transpose a, int64_t rows, const SliceTile& t) {
+// such an a is copied (docs/performance.md says what each gained). Row r of a, where a tile begins, is
+// r · row_step numbers from t.a.
+void AllTiles(Transpose a, int64_t row_step, int64_t rows, const SliceTile& t) {
   const auto& by_rows = a == Transpose::no ? kTiles<Transpose::no> : kTiles<Transpose::yes>;
-  const int64_t row_step = a == Transpose::no ? t.a_leading : kSmallTiles ? kSlice : 1;
   const auto run = [&](int64_t r, int64_t height, int64_t n, int64_t width) {
     SliceTile one = t;
     one.a = t.a + r * row_step;
@@ -230,6 +229,25 @@ void CopyRows(const float* x, int64_t leading, int64_t rows, int64_t k, float* t
   for (int64_t r = 0; r < rows; ++r) simd::Copy(x + r * leading, k, to + r * kSlice);
 }
 
+// A slice of a: where it lies, or a copy.
+struct SliceOfA {
+  const float* data = nullptr;
+  int64_t leading = 0, row_step = 0;  // SliceTile::a_leading, and that of AllTiles
+};
+SliceOfA ReadA(const Matrix& a, int64_t begin, int64_t rows, int64_t k, float* memory) {
+  if (a.transpose == Transpose::no) {
+    const float* from = a.data + begin;
+    // Rows whole pages apart take one set of the first-level cache.
+    if (a.leading % (1 << 10) != 0) return {from, a.leading, a.leading};
+    CopyRows(from, a.leading, rows, k, memory);
+    return {memory, kSlice, kSlice};
+  }
+  const float* from = a.data + begin * a.leading;
+  if (!kSmallTiles) return {from, a.leading, 1};
+  CopyTiles(from, a.leading, rows, k, memory);
+  return {memory, kTileRows, kSlice};
+}
+
 // The same panels as CopyAcross makes, of x that lies as [columns, k].
 void CopyAlong(const float* x, int64_t leading, int64_t columns, int64_t k, float* to) {
   for (int64_t n = 0; n < columns; n += kTileColumns)
@@ -244,25 +262,19 @@ int64_t SliceOf(int64_t left) {
 }
 
 void Block(const ProductBlock& p, float* a, float* b) {
-  const bool by_rows = p.a.transpose == Transpose::no, b_across = p.b.transpose == Transpose::no;
-  // Rows whole pages apart take one set of the first-level cache.
-  const bool copies = by_rows ? p.a.leading % (1 << 10) == 0 : kSmallTiles;
+  const bool b_across = p.b.transpose == Transpose::no;
   int64_t begin = 0;
   do {
     const int64_t k = SliceOf(p.k - begin);
-    const float* from_a = p.a.data + (by_rows ? begin : begin * p.a.leading);
     const float* from_b = p.b.data + (b_across ? begin * p.b.leading : begin);
     if (b_across)
       CopyAcross(from_b, p.b.leading, p.n, k, b);
     else
       CopyAlong(from_b, p.b.leading, p.n, k, b);
-    if (copies && by_rows) CopyRows(from_a, p.a.leading, p.m, k, a);
-    if (copies && !by_rows) CopyTiles(from_a, p.a.leading, p.m, k, a);
-    AllTiles(p.a.transpose, p.m,
-             {.a = copies ? a : from_a,
-              .a_leading = !copies   ? p.a.leading
-                           : by_rows ? kSlice
-                                     : kTileRows,
+    const SliceOfA slice = ReadA(p.a, begin, p.m, k, a);
+    AllTiles(p.a.transpose, slice.row_step, p.m,
+             {.a = slice.data,
+              .a_leading = slice.leading,
               .b = b,
               .next_panel = kSlice * kTileColumns,
               .k = k,

@@ -195,7 +195,7 @@ const ProfileLabel& label_of(WeightType type) {
 // and other types have the same rows. With 128 KiB in place of 512, 160 rows of 512 numbers took 1.08 of the
 // time on a Zen 5. AMX takes pairs of bf16 in 512 KiB, of the 2 MiB that processors with AMX have. Strips
 // read a slice of each row at a time, so more rows fit. With the limit of whole rows, 48 of 3,072 numbers,
-// strips were made so often that 1,024 rows took 1.2 to 1.4 times as long on a Zen 3.
+// strips were made so often that 1,024 rows took 1.3 times as long on a Zen 3.
 struct BlockRows {
   std::int64_t tile, least, most;
 };
