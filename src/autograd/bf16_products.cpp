@@ -125,19 +125,20 @@ void Bf16Block(const PackedProducts& p, const Bf16Rows& x, const ProductBlockAt&
     stride = length;
     return WideRows(x, at, begin, length);
   };
-  const auto make_strip = [&](int64_t column, int64_t begin, int64_t length, float* to) {
-    MakeStrip(*p.weight, at.column + column, begin, length, to);
+  alignas(64) float strip[kernels::HWY_NAMESPACE::kStripSlice * kTileColumns];
+  const auto strip_at = [&](int64_t column, int64_t begin, int64_t length) -> const float* {
+    MakeStrip(*p.weight, at.column + column, begin, length, strip);
+    return strip;
   };
-  const auto fetch_strip = [&](int64_t column, int64_t begin, int64_t length) {
+  // The first strip of a panel fetches the whole panel.
+  const auto source_of = [&](int64_t column, int64_t begin, int64_t length) {
     const uint32_t* from = PairsAt(*p.weight, at.column + column, begin);
-    for (int64_t k = 0; k < length; k += 2, from += kPanel) {
-      kernels::HWY_NAMESPACE::FetchLine(from);
-      if constexpr (kTileColumns > 16) kernels::HWY_NAMESPACE::FetchLine(from + 16);
-    }
+    return std::span(reinterpret_cast<const float*>(from),
+                     (at.column + column) % kPanel == 0 ? static_cast<size_t>(length / 2 * kPanel) : 0);
   };
   kernels::StripProduct product = p.strips(at);
   product.in = count;
-  kernels::HWY_NAMESPACE::MultiplyByStrips(product, rows_of, make_strip, fetch_strip);
+  kernels::HWY_NAMESPACE::MultiplyByStrips(product, rows_of, strip_at, source_of);
 }
 
 }  // namespace HWY_NAMESPACE

@@ -14,6 +14,7 @@
 #include "hwy/highway.h"
 #include "kernels/simd/best.h"
 #include "kernels/simd/bf16-inl.h"
+#include "kernels/simd/register_tile-inl.h"
 #include "kernels/simd/transpose-inl.h"
 
 // A matrix is packed when a model is loaded, so the time until the first token depends on this.
@@ -23,9 +24,16 @@ namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 namespace simd = kernels::HWY_NAMESPACE;
 
-// to[c][n] = cells of row n: as many rows as a panel has, zeros from `count` on.
-void TransposePanel(const uint32_t* cells, int64_t columns, int64_t count, uint32_t* to) {
-  simd::Transpose(cells, columns, count, columns, PackedMatrix::panel_rows, to);
+// to[s][c][n] = cells of row n of strip s, where the rows of a panel are strips of `rows` rows. Zeros from
+// `count` on.
+void TransposePanel(const uint32_t* cells, int64_t columns, int64_t count, int64_t rows, uint32_t* to) {
+  for (int64_t n = 0; n < PackedMatrix::panel_rows; n += rows)
+    simd::Transpose(cells + n * columns, columns, std::clamp(count - n, int64_t{0}, rows), columns, rows,
+                    to + n * columns);
+}
+
+int64_t StripRows() {
+  return simd::kTileColumns;
 }
 
 // Two numbers of bf16 in each cell, rounded to nearest even. Those of a cell past the last are 0.
@@ -132,6 +140,7 @@ void PackedMatrix::pack(const Panel& panel_of) {
     sums_.assign(static_cast<std::size_t>(panels * panel_rows), 0);
   }
   auto* const to = reinterpret_cast<std::uint32_t*>(elements_.raw());
+  const std::int64_t rows_of_strip = type_ == WeightType::f32 ? FOVEA_BEST(StripRows)() : panel_rows;
   std::atomic<bool> finite = true;
   default_executor().parallel_for(panels, [&](std::int64_t number, int) {
     thread_local std::vector<float> room;
@@ -155,7 +164,7 @@ void PackedMatrix::pack(const Panel& panel_of) {
       sums_[static_cast<std::size_t>(first + n)] = FOVEA_BEST(QuantizeRow)(
           rows + n * in_, in_, scale, reinterpret_cast<std::int8_t*>(narrow.data() + n * cells));
     }
-    FOVEA_BEST(TransposePanel)(from, cells, count, to + number * cells * panel_rows);
+    FOVEA_BEST(TransposePanel)(from, cells, count, rows_of_strip, to + number * cells * panel_rows);
   });
   if (!finite)
     throw InvalidArgument("PackedMatrix", "weight", "finite numbers for int8", "an infinity or a NaN");

@@ -6,6 +6,8 @@
 #define FOVEA_SIMD_REGISTER_TILE_INL_H_
 #endif
 
+#include <cstdint>
+
 #include "hwy/highway.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -24,6 +26,13 @@ constexpr int64_t kTileColumns = 2 * hwy::HWY_NAMESPACE::MaxLanes(hwy::HWY_NAMES
 // step, so eight chains or more keep both units busy.
 constexpr int GroupsOf(int rows) {
   return rows == 1 ? 4 : rows <= 3 ? 2 : 1;
+}
+
+// The rows of the next tile, where `left` rows are left. Tiles share them evenly: 32 rows in tiles of six
+// would leave two rows, whose four chains keep one unit of two busy.
+constexpr int64_t TileRowsOf(int64_t left) {
+  const int64_t tiles = (left + kTileRows - 1) / kTileRows;
+  return (left + tiles - 1) / tiles;
 }
 
 }  // namespace HWY_NAMESPACE

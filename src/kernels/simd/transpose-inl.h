@@ -45,7 +45,10 @@ HWY_INLINE void TransposeSquare(const uint32_t* from, int64_t from_stride, uint3
 }
 #endif
 
-/// to[c][r] = from[r][c] for 32-bit elements, where rows and columns are multiples of 16.
+/// Whether TransposeBlocks takes multiples of four rows.
+constexpr bool kTransposesByFour = !(HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3);
+/// to[c][r] = from[r][c] for 32-bit elements, where columns are multiples of 16. So are rows, or of four if
+/// kTransposesByFour.
 inline HWY_NOINLINE void TransposeBlocks(const uint32_t* from, int64_t rows, int64_t columns,
                                          int64_t from_stride, uint32_t* to, int64_t to_stride) {
 #if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3
@@ -104,10 +107,12 @@ inline HWY_NOINLINE void TransposeFewRows(const uint32_t* from, int64_t rows, in
 template <class T>
 HWY_NOINLINE void Transpose(const T* from, int64_t row_stride, int64_t count, int64_t dim, int64_t stride,
                             T* to, int64_t width) {
-  int64_t rows = 0, columns = 0;  // covered by whole blocks of 16 by 16
+  int64_t rows = 0, columns = 0;  // covered by whole blocks
   int64_t filled = count;         // columns of `to` that these blocks fill
   if constexpr (sizeof(T) == 4) {
-    rows = count / 16 * 16;
+    // Panels narrower than 16 are transposed by fours, where the instruction set allows it.
+    const int64_t block = kTransposesByFour && width < 16 ? 4 : 16;
+    rows = count / block * block;
     columns = dim / 16 * 16;
     TransposeBlocks(reinterpret_cast<const uint32_t*>(from), rows, columns, row_stride,
                     reinterpret_cast<uint32_t*>(to), stride);
