@@ -101,9 +101,11 @@ HWY_NOINLINE void SplitBlock(const SplitMember<T, S>* members, int64_t count, in
       const BlockSchedule& schedule = ScheduleOf(*members[m].problem, members[m].at, own_begin, ends[m]);
       for (int64_t n = 0; n < schedule.piece_count();) {
         const Piece piece = JoinPieces(schedule, MostWholeKeys(S(), rows), n);
-        for (int64_t i = m; i < next; ++i)
+        for (int64_t i = m; i < next; ++i) {
+          if (i + 1 < next && IsShort<S>(p)) FetchMember(members[i + 1]);
           AddOwnPiece(members[i], heads, first + (i - m) * rows, schedule, piece, own_begin, ends[m],
                       scratch);
+        }
       }
     }
     first += (next - m) * rows;
@@ -136,8 +138,8 @@ HWY_INLINE SplitMember<T, S> MemberOf(const Problem<T>& p, const Operand<const S
   SplitMember<T, S> m{
       &p,
       {b, kv * (p.query_heads / p.kv_heads), kv, 0, p.query_len},
-      {{keys.data + b * keys.batch_stride + kv * keys.head_stride, keys.row_stride}, {}},
-      {{values.data + b * values.batch_stride + kv * values.head_stride, values.row_stride}, {}}};
+      {keys.data + b * keys.batch_stride + kv * keys.head_stride, keys.row_stride, {}},
+      {values.data + b * values.batch_stride + kv * values.head_stride, values.row_stride, {}}};
   if (p.cached.runs) {
     m.keys.cached = KeyRuns<S>(p.cached, kv);
     m.values.cached = ValueRuns<S>(p.cached, kv);
@@ -161,16 +163,19 @@ constexpr int64_t kMostTurns = 4;
 
 /// How many heads of keys take turns in a unit, where each of them alone is a unit of `rows` rows and there
 /// are `units` of them. It changes no bits: every head keeps its pieces and their order. A cache with no more
-/// runs than chunks gives each head one stretch of memory, and turns make these slower
-/// (docs/performance.md). Short heads need none: SplitUnit fetches the rows of the next one.
+/// runs than chunks gives each head one stretch of memory, and turns make these slower unless they are short
+/// (docs/performance.md). Short heads are one piece, for which their turns share the schedule.
 template <class S, class T>
 HWY_INLINE int64_t HeadsInTurn(const Problem<T>& p, int64_t rows, int64_t units, int threads) {
-  if (mask_reads_head(*p.mask) || p.cached.count <= ChunksOf(p, 1).count || IsShort<S>(p)) return 1;
+  // Only these calls have scratch buffers for turns (MostRowsInTurn).
+  if (!p.by_position || mask_reads_head(*p.mask)) return 1;
+  if (!IsShort<S>(p) && p.cached.count <= ChunksOf(p, 1).count) return 1;
   // Loops for many rows begin at multiples of 16 rows alone (tiles/many_rows-inl.h).
   if (rows > 8 && rows % 16 != 0) return 1;
   int64_t heads = kMostTurns;
-  // Four units a thread, so that the threads end together.
-  while (heads > 1 && (p.kv_heads % heads != 0 || heads * rows > kMostSharing || units < 4 * heads * threads))
+  // Four units a thread, so that several threads end together.
+  while (heads > 1 && (p.kv_heads % heads != 0 || heads * rows > kMostSharing ||
+                       (threads > 1 && units < 4 * heads * threads)))
     heads /= 2;
   return heads;
 }

@@ -167,13 +167,14 @@ class RowsToFetch {
 /// All keys, or all values, of one head: side by side in an operand, or in the runs of a cache.
 template <class S>
 struct HeadRows {
-  StoredRows<S> operand;
-  HeadRuns<S> cached;  ///< if rows is not null
+  const S* data;
+  int64_t stride;
+  HeadRuns<S> cached;  ///< in place of these if rows is not null
   /// body(begin, end, rows) for the stretches of [begin, end) that lie side by side; rows.at(0) is row
   /// `begin`.
   template <class Body>
   HWY_INLINE void ForStretches(int64_t begin, int64_t end, Body&& body) const {
-    if (!cached.rows) return body(begin, end, StoredRows<S>{operand.at(begin), operand.stride});
+    if (!cached.rows) return body(begin, end, StoredRows<S>{data + begin * stride, stride});
     cached.ForStretches(begin, end,
                         [&](int64_t from, int64_t to, const S* first, const RunsBehind<S>& behind) HWY_ATTR {
                           body(from, to, StoredRows<S>{first, cached.stride, to - from, behind});
