@@ -24,14 +24,15 @@ namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 namespace simd = kernels::HWY_NAMESPACE;
 
-// to[s][c][n] = cells of row n of strip s, where the rows of a panel are strips of `rows` rows. Zeros from
-// `count` on.
-void TransposePanel(const uint32_t* cells, int64_t columns, int64_t count, int64_t rows, uint32_t* to) {
-  for (int64_t n = 0; n < PackedMatrix::panel_rows; n += rows)
-    simd::Transpose(cells + n * columns, columns, std::clamp(count - n, int64_t{0}, rows), columns, rows,
-                    to + n * columns);
+// to[s][c][n] = cells of row n of strip s, where a panel is cut into strips of `strip_rows` rows. Zeros from
+// row `count` of the panel on.
+void TransposePanel(const uint32_t* cells, int64_t columns, int64_t count, int64_t strip_rows, uint32_t* to) {
+  for (int64_t row = 0; row < PackedMatrix::panel_rows; row += strip_rows)
+    simd::Transpose(cells + std::min(row, count) * columns, columns,
+                    std::clamp(count - row, int64_t{0}, strip_rows), columns, strip_rows, to + row * columns);
 }
 
+// The rows of a strip of f32. They are columns of a tile of products.
 int64_t StripRows() {
   return simd::kTileColumns;
 }
@@ -140,7 +141,7 @@ void PackedMatrix::pack(const Panel& panel_of) {
     sums_.assign(static_cast<std::size_t>(panels * panel_rows), 0);
   }
   auto* const to = reinterpret_cast<std::uint32_t*>(elements_.raw());
-  const std::int64_t rows_of_strip = type_ == WeightType::f32 ? FOVEA_BEST(StripRows)() : panel_rows;
+  const std::int64_t strip_rows = type_ == WeightType::f32 ? FOVEA_BEST(StripRows)() : panel_rows;
   std::atomic<bool> finite = true;
   default_executor().parallel_for(panels, [&](std::int64_t number, int) {
     thread_local std::vector<float> room;
@@ -164,7 +165,7 @@ void PackedMatrix::pack(const Panel& panel_of) {
       sums_[static_cast<std::size_t>(first + n)] = FOVEA_BEST(QuantizeRow)(
           rows + n * in_, in_, scale, reinterpret_cast<std::int8_t*>(narrow.data() + n * cells));
     }
-    FOVEA_BEST(TransposePanel)(from, cells, count, rows_of_strip, to + number * cells * panel_rows);
+    FOVEA_BEST(TransposePanel)(from, cells, count, strip_rows, to + number * cells * panel_rows);
   });
   if (!finite)
     throw InvalidArgument("PackedMatrix", "weight", "finite numbers for int8", "an infinity or a NaN");

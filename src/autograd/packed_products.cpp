@@ -34,10 +34,10 @@ using kernels::HWY_NAMESPACE::TileRowsOf;
 
 static_assert(PackedMatrix::panel_rows % kTileColumns == 0);
 
-// Columns of the panel that are fetched ahead: 12 KiB. A tile of 12 rows takes 12 cycles a column, and memory
-// some hundred nanoseconds: 16 columns came too late. With 96 in their place 12 rows by 512 x 2048 numbers
-// took 0.75 of the time on a Zen 5, 115 rows 0.97. Fetching the next panel between tiles made 115 rows
-// slower.
+// Columns of the strip that are fetched ahead: 12 KiB by AVX-512, 6 by AVX2. A tile of 12 rows takes 12
+// cycles a column, and memory some hundred nanoseconds: 16 columns came too late. With 96 in their place 12
+// rows by 512 x 2048 numbers took 0.75 of the time on a Zen 5, 115 rows 0.97. Fetching the next panel between
+// tiles made 115 rows slower.
 constexpr int64_t kAhead = 96;
 
 // Number k of the kTileColumns columns of a matrix from `column` on, the first of a strip.
@@ -105,12 +105,12 @@ constexpr bool kStrips = kTileColumns < PackedMatrix::panel_rows;
 // without strips 40 rows by 128 x 9712 numbers took 1.1 times as long.
 constexpr int64_t kLeastStripRows = 24;
 
-// Strips lie in the panels, so nothing is copied.
 void StripBlock(const PackedProducts& p, const ProductBlockAt& at) {
   const auto rows_of = [&](int64_t begin, int64_t, int64_t& stride) {
     stride = p.x_stride;
     return p.x + at.row * stride + begin;
   };
+  // The matrix is packed in strips, so nothing is copied.
   const auto strip_at = [&](int64_t column, int64_t begin, int64_t) {
     return NumbersAt(*p.weight, at.column + column, begin);
   };
@@ -132,8 +132,8 @@ void Across(const PackedProducts& p, int64_t row, int64_t column, int64_t last) 
   for (int64_t n = column; n < last; n += step) Tile<kRows>(p, row, n, std::min(step, last - n));
 }
 
-// Rows [row, end) by the columns [column, last). A tile of exactly the rows that are left reads the panel
-// once, for the five hypotheses of a beam as for the twelve rows of a full tile.
+// Rows [row, end) by the columns [column, last). There is a tile for each number of rows, so five hypotheses
+// of a beam read the panel once, as twelve rows do.
 void F32Block(const PackedProducts& p, const ProductBlockAt& at) {
   if constexpr (kStrips) {
     if (at.end - at.row >= kLeastStripRows) return StripBlock(p, at);
@@ -188,7 +188,7 @@ const ProfileLabel& label_of(WeightType type) {
 // and other types have the same rows. With 128 KiB in place of 512, 160 rows of 512 numbers took 1.08 of the
 // time on a Zen 5. AMX takes pairs of bf16 in 512 KiB, of the 2 MiB that processors with AMX have. Strips
 // read a slice of each row at a time, so more rows fit. With the limit of whole rows, 48 of 3,072 numbers,
-// strips were made so often that 1,024 rows took 1.3 times as long on a Zen 3.
+// all strips were read so often that 1,024 rows took 1.3 times as long on a Zen 3.
 struct BlockRows {
   std::int64_t tile, least, most;
 };

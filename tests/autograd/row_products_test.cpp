@@ -81,7 +81,7 @@ TEST(PackedProducts, ElementsAreChainsOfMultiplyAdds) {
   const bool fused = cpu_has_avx2() || !cpu_has_sse42();
   constexpr std::int64_t all_rows = 31, gap = 3;
   for (const std::int64_t in : {0, 1, 256, 257, 515}) {
-    for (const std::int64_t out : {37, 130}) {
+    for (const std::int64_t out : {37, 48, 81, 130}) {
       const Tensor x = drawn({all_rows, in + gap}, 1), weight = drawn({out, in}, 2), bias = drawn({out}, 3);
       const PackedMatrix packed(weight);
       for (const bool with_bias : {true, false}) {
@@ -89,7 +89,7 @@ TEST(PackedProducts, ElementsAreChainsOfMultiplyAdds) {
         const PackedProducts p{
             .x = x.data<float>(), .weight = &packed, .bias = start, .rows = all_rows, .x_stride = in + gap};
         const ProductRows rows_of_x(p, serial_executor());
-        for (const std::int64_t rows : {1, 23, 24, 25, 29}) {
+        for (const std::int64_t rows : {1, 7, 13, 23, 24, 25, 29}) {
           const ProductBlockAt at{.row = 2, .end = 2 + rows, .column = 32, .last = out};
           std::vector<float> y(static_cast<std::size_t>(rows * (out - at.column)));
           rows_of_x.multiply_into(p, at, y.data());

@@ -99,10 +99,12 @@ HWY_NOINLINE void SplitBlock(const SplitMember<T, S>* members, int64_t count, in
     const int64_t rows = heads * members[m].at.rows;
     if (own_begin < ends[m]) {
       const BlockSchedule& schedule = ScheduleOf(*members[m].problem, members[m].at, own_begin, ends[m]);
-      for (int64_t n = 0; n < schedule.piece_count();) {
+      // Behind the first piece, all rows of a short head have been fetched.
+      bool fetches = IsShort<S>(*members[m].problem);
+      for (int64_t n = 0; n < schedule.piece_count(); fetches = false) {
         const Piece piece = JoinPieces(schedule, MostWholeKeys(S(), rows), n);
         for (int64_t i = m; i < next; ++i) {
-          if (i + 1 < next && IsShort<S>(p)) FetchMember(members[i + 1]);
+          if (fetches && i + 1 < next) FetchMember(members[i + 1]);
           AddOwnPiece(members[i], heads, first + (i - m) * rows, schedule, piece, own_begin, ends[m],
                       scratch);
         }
@@ -164,7 +166,7 @@ constexpr int64_t kMostTurns = 4;
 /// How many heads of keys take turns in a unit, where each of them alone is a unit of `rows` rows and there
 /// are `units` of them. It changes no bits: every head keeps its pieces and their order. A cache with no more
 /// runs than chunks gives each head one stretch of memory, and turns make these slower unless they are short
-/// (docs/performance.md). Short heads are one piece, for which their turns share the schedule.
+/// (docs/performance.md). Most short heads are one piece, and their turns share the schedule.
 template <class S, class T>
 HWY_INLINE int64_t HeadsInTurn(const Problem<T>& p, int64_t rows, int64_t units, int threads) {
   // Only these calls have scratch buffers for turns (MostRowsInTurn).

@@ -38,8 +38,8 @@ struct StripTile {
   int64_t start_stride = 0;      // 0: one row for all
   float* y = nullptr;            // [rows, kTileColumns]
   int64_t y_stride = 0;
-  const float* fetch = nullptr;  // memory to fetch meanwhile, from here on
-  int64_t fetch_step = 0;        // elements to fetch for two k, at most a line
+  const float* fetch = nullptr;  // where the memory begins that the tile fetches while it computes
+  int64_t fetch_step = 0;        // elements that it fetches for two k, at most a line
 };
 
 /// It has no path for fewer columns. With one, GCC 12 kept a sum or two of six rows of AVX2 in memory, and
@@ -122,7 +122,9 @@ HWY_INLINE void MultiplyByStrips(const StripProduct& p, RowsOf&& rows_of, StripA
       for (int64_t row = 0, rows = 0; row < p.rows; row += rows) {
         rows = TileRowsOf(p.rows - row);
         tile.fetch = next.data() + size * row / p.rows;
-        tile.fetch_step = std::min<int64_t>(16, size * rows * 2 / (p.rows * std::max<int64_t>(tile.k, 1)));
+        // Rounded up: rounded down, 252 rows fetched a sixth of the strip.
+        const int64_t steps = p.rows * std::max<int64_t>(tile.k, 1);
+        tile.fetch_step = std::min<int64_t>(16, (size * rows * 2 + steps - 1) / steps);
         float* const y = p.y + row * p.y_stride + column;
         const bool whole = columns == kTileColumns;
         tile.x = x + row * tile.x_stride;
