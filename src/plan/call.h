@@ -80,6 +80,8 @@ struct Prepared {
   kernels::Operand<const T*> query, key;  // widened to T, not projected
 };
 
+struct Entry;  // plan/packed.h
+
 /// Whether a candidate reads the rows of a cache where they lie, or finds them gathered side by side.
 enum class CacheReading : std::uint8_t { gathered, in_place };
 
@@ -91,6 +93,12 @@ template <class T>
 Prepared<T> prepare(const AttentionPlan::Impl& plan, const Call& call, const CallSizes& sizes, Carver& carver,
                     Executor* executor, kernels::In16Bits stored = kernels::In16Bits::nothing,
                     const AttentionOutputs* weights = nullptr, CacheReading reading = CacheReading::gathered);
+
+/// Makes `problem`, which `prepare` made for another entry of a cached batch, that of `entry`. It changes
+/// what an entry without arguments of its own has alone: the place and number of its rows, and its positions.
+/// The query must be neither mapped nor widened, and the cache is read in place.
+template <class T>
+void move_rows(const AttentionInputs& inputs, const Entry& entry, kernels::Problem<T>& problem);
 
 /// Checks the inputs against the plan in O(batch). Throws InvalidArgument.
 CallSizes check_inputs(const char* function, const AttentionPlan::Impl& plan, const Call& call);

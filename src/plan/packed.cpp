@@ -232,23 +232,23 @@ void attend_packed(const AttentionPlan::Impl& plan, const Call& call, const Atte
   const PackedBatch batch(call.inputs);
   Executor& executor = executor_of(resources, multiply_adds(plan, batch));
   const int threads = executor.thread_count();
+  JointEntries joint(plan, call, outputs, batch);
+  const std::size_t list =
+      EntryMemory::aligned(static_cast<std::size_t>(batch.count()) * sizeof(std::int64_t)) + 64;
+  const std::size_t given = resources.workspace.size(), room = given > list + 64 ? given - list - 64 : 0;
+  const std::size_t together = joint.bytes(
+      threads, resources.workspace.data() ? std::min(room, most_together_bytes) : most_together_bytes);
+  if (together > 0 && joint.count() == batch.count())
+    return joint.run(executor, workspace_of("attend", resources.workspace, together));
   const Sharing sharing(plan, batch, threads);
   const EntryMemory parts(
       sharing, threads, [&](const CallSizes& most, int of) { return entry_bytes(plan, most, of, &outputs); });
-  const std::size_t list =
-      EntryMemory::aligned(static_cast<std::size_t>(batch.count()) * sizeof(std::int64_t)) + 64;
-  SharingEntries shared(plan, call, outputs, batch);
-  const std::size_t given = resources.workspace.size(), room = given > list + 64 ? given - list - 64 : 0;
-  const std::size_t together =
-      shared ? shared.bytes(threads, resources.workspace.data() ? std::min(room, most_together_bytes)
-                                                                : most_together_bytes)
-             : 0;
   Carver carver(workspace_of("attend", resources.workspace, list + std::max(parts.bytes(), together)));
   auto* order = carver.take<std::int64_t>(batch.count());
-  if (together > 0) shared.run(executor, carver.rest());
+  if (together > 0) joint.run(executor, carver.rest());
   const EntryLoop loop{batch, sharing, parts, executor, carver.rest(), order};
   loop(0, batch.count(), [&](const Entry& entry, Executor& with, std::span<std::byte> memory) {
-    if (!shared.has_run(entry.number)) run_entry(plan, call, outputs, entry, with, memory);
+    if (!joint.has_run(entry.number)) run_entry(plan, call, outputs, entry, with, memory);
   });
 }
 

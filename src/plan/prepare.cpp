@@ -4,6 +4,7 @@
 #include <iterator>
 
 #include "plan/call.h"
+#include "plan/packed.h"
 #include "plan/projection.h"
 #include "plan/rows.h"
 
@@ -274,6 +275,23 @@ Prepared<T> prepare(const AttentionPlan::Impl& plan, const Call& call, const Cal
   if (counts_keys(plan.spec.normalizer)) multiply_by_counts<T>(plan, call, carver, executor, p);
   return result;
 }
+
+template <class T>
+void move_rows(const AttentionInputs& inputs, const Entry& entry, kernels::Problem<T>& problem) {
+  const auto number = static_cast<std::size_t>(entry.number);
+  problem.query = operand_of<T>(inputs.query);
+  problem.query.data = problem.query.row(entry.batch, 0, entry.query_begin);
+  problem.first_entry = entry.number;
+  problem.query_len = entry.sizes.query_len;
+  problem.key_len = entry.sizes.key_len;
+  problem.cached = cached_rows(inputs.cache[number]);
+  problem.query_offset = inputs.query_offsets.empty()
+                             ? inputs.query_offset.value_or(problem.key_len - problem.query_len)
+                             : inputs.query_offsets[number];
+}
+
+template void move_rows<float>(const AttentionInputs&, const Entry&, kernels::Problem<float>&);
+template void move_rows<double>(const AttentionInputs&, const Entry&, kernels::Problem<double>&);
 
 template Prepared<float> prepare<float>(const AttentionPlan::Impl&, const Call&, const CallSizes&, Carver&,
                                         Executor*, kernels::In16Bits, const AttentionOutputs*, CacheReading);

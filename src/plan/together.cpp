@@ -191,7 +191,7 @@ std::size_t bytes_as(const AttentionPlan::Impl& plan, const Step& step, const Ca
   const std::int64_t rows = plan.shape.num_query_heads * largest.query_len;
   counting.take<T>(rows * plan.shape.value_dim);
   counting.take<T>(rows);
-  const std::size_t own = counting.used() + EntryCall::bytes(plan) + sizeof(Prepared<T>) +
+  const std::size_t own = counting.used() + EntryCall::bytes(plan) + sizeof(kernels::Problem<T>) +
                           sizeof(kernels::ForwardOutputs<T>) + sizeof(void*) + 8 * 64;
   return EntryMemory::aligned(static_cast<std::size_t>(count) * own) + 8 * 64 +
          step.candidate->code<T>().together_bytes(prepared.problem, count, threads);
@@ -199,8 +199,8 @@ std::size_t bytes_as(const AttentionPlan::Impl& plan, const Step& step, const Ca
 
 }  // namespace
 
-SharingEntries::SharingEntries(const AttentionPlan::Impl& plan, const Call& call,
-                               const AttentionOutputs& outputs, const PackedBatch& batch)
+JointEntries::JointEntries(const AttentionPlan::Impl& plan, const Call& call, const AttentionOutputs& outputs,
+                           const PackedBatch& batch)
     : plan_(plan), call_(call), outputs_(outputs), batch_(batch) {
   const std::span<const KeyValueView> views = call.inputs.cache;
   if (views.size() < 2 || !outputs.output || outputs.weights) return;
@@ -225,7 +225,7 @@ SharingEntries::SharingEntries(const AttentionPlan::Impl& plan, const Call& call
     return first_key(a) != first_key(b) ? std::less<>()(first_key(a), first_key(b)) : a < b;
   });
   // Of entries whose first key has the same address, keep those that share a whole tile with the first of
-  // them.
+  // them, and those with few keys.
   std::size_t kept = 0;
   for (std::size_t begin = 0, end = 0; begin < own.order.size(); begin = end) {
     const KeyValueView& one = views[static_cast<std::size_t>(own.order[begin])];
@@ -236,11 +236,11 @@ SharingEntries::SharingEntries(const AttentionPlan::Impl& plan, const Call& call
       if (one.key_row_stride != other.key_row_stride || one.key_head_stride != other.key_head_stride ||
           one.value_row_stride != other.value_row_stride || one.value_head_stride != other.value_head_stride)
         continue;
-      if (end == begin ||
+      if (end == begin || is_short(own.order[end]) ||
           common_end(one, other, 0, step_->candidate->tile_keys) >= step_->candidate->tile_keys)
         own.order[kept++] = own.order[end];
     }
-    if (kept - from == 1) kept = from;
+    if (kept - from == 1 && !is_short(own.order[from])) kept = from;
   }
   own.order.resize(kept);
   count_ = static_cast<std::int64_t>(kept);
@@ -251,12 +251,27 @@ SharingEntries::SharingEntries(const AttentionPlan::Impl& plan, const Call& call
   }
 }
 
-std::size_t SharingEntries::bytes_of(std::int64_t count, int threads) const {
+bool JointEntries::is_short(std::int64_t entry) const {
+  return batch_[entry].sizes.key_len <= step_->candidate->tile_keys;
+}
+
+// Whether the problem of one entry becomes that of another by other rows and sizes (move_rows): no argument
+// has a part for each entry, and no row is mapped or widened.
+bool JointEntries::differ_by_rows_alone() const {
+  if (plan_.dtype != plan_.compute_dtype() || plan_.query_mapped() || counts_keys(plan_.spec.normalizer))
+    return false;
+  for (int n = 0; n < call_.arguments.count(); ++n) {
+    if (is_given(call_.arguments[n])) return false;
+  }
+  return true;
+}
+
+std::size_t JointEntries::bytes_of(std::int64_t count, int threads) const {
   return plan_.compute_dtype() == DType::f64 ? bytes_as<double>(plan_, *step_, largest_, count, threads)
                                              : bytes_as<float>(plan_, *step_, largest_, count, threads);
 }
 
-std::size_t SharingEntries::bytes(int threads, std::size_t most) const {
+std::size_t JointEntries::bytes(int threads, std::size_t most) const {
   for (std::int64_t count = count_; count > 1; count = (count + 1) / 2) {
     if (const std::size_t bytes = bytes_of(count, threads); bytes <= most) return bytes;
     if (count == 2) break;
@@ -264,7 +279,7 @@ std::size_t SharingEntries::bytes(int threads, std::size_t most) const {
   return 0;
 }
 
-void SharingEntries::run(Executor& executor, std::span<std::byte> memory) {
+void JointEntries::run(Executor& executor, std::span<std::byte> memory) {
   // As many at a time as the memory holds. Those of one prefix stand side by side.
   std::int64_t most = count_;
   while (most > 1 && bytes_of(most, executor.thread_count()) > memory.size())
@@ -273,8 +288,8 @@ void SharingEntries::run(Executor& executor, std::span<std::byte> memory) {
     run_group(first, std::min(most, count_ - first), executor, memory);
 }
 
-void SharingEntries::run_group(std::int64_t first, std::int64_t count, Executor& executor,
-                               std::span<std::byte> memory) {
+void JointEntries::run_group(std::int64_t first, std::int64_t count, Executor& executor,
+                             std::span<std::byte> memory) {
   Lists& own = lists();
   own.chunks.clear();
   const auto front = [&](std::int64_t place) {
@@ -298,41 +313,52 @@ void SharingEntries::run_group(std::int64_t first, std::int64_t count, Executor&
 }
 
 template <class T>
-void SharingEntries::run_as(std::int64_t first, std::int64_t count, Executor& executor,
-                            std::span<std::byte> memory) {
-  static_assert(std::is_trivially_destructible_v<Prepared<T>>);
+void JointEntries::run_as(std::int64_t first, std::int64_t count, Executor& executor,
+                          std::span<std::byte> memory) {
+  static_assert(std::is_trivially_destructible_v<kernels::Problem<T>>);
   Lists& own = lists();
   Carver carver(memory);
-  auto* prepared = carver.take<Prepared<T>>(count);
-  auto* problems = carver.take<const kernels::Problem<T>*>(count);
+  auto* problems = carver.take<kernels::Problem<T>>(count);
+  auto* addresses = carver.take<const kernels::Problem<T>*>(count);
   auto* results = carver.take<kernels::ForwardOutputs<T>>(count);
-  const bool narrowed = plan_.dtype != plan_.compute_dtype();
+  const bool narrowed = plan_.dtype != plan_.compute_dtype(), by_rows = differ_by_rows_alone();
+  const std::span<const std::int64_t> order = own.order;
+  const auto entry_at = [&](std::int64_t n) { return batch_[order[static_cast<std::size_t>(first + n)]]; };
   const auto output_of = [&](const Entry& entry) { return query_rows(outputs_.output, entry); };
-  const auto entry_at = [&](std::int64_t n) {
-    return batch_[own.order[static_cast<std::size_t>(first + n)]];
-  };
   for (std::int64_t n = 0; n < count; ++n) {
     const Entry entry = entry_at(n);
-    const EntryCall call(plan_, call_, entry, carver);
-    std::construct_at(prepared + n, prepare<T>(plan_, call.call(), entry.sizes, carver, &serial_executor(),
-                                               step_->stored, nullptr, CacheReading::in_place));
-    prepared[n].problem.whole_row = plan_.whole_row();
-    problems[n] = &prepared[n].problem;
+    if (n > 0 && by_rows) {
+      std::construct_at(problems + n, problems[0]);
+      move_rows(call_.inputs, entry, problems[n]);
+    } else {
+      const EntryCall call(plan_, call_, entry, carver);
+      std::construct_at(problems + n, prepare<T>(plan_, call.call(), entry.sizes, carver, &serial_executor(),
+                                                 step_->stored, nullptr, CacheReading::in_place)
+                                          .problem);
+      problems[n].whole_row = plan_.whole_row();
+    }
+    addresses[n] = problems + n;
     std::construct_at(results + n);
-    const TensorView output = output_of(entry);
-    results[n].output = narrowed ? contiguous_operand<T*>(carver.take<T>(output.count()), output.size(1),
-                                                          output.size(2), output.size(3))
-                                 : operand_of<T>(output);
+    if (narrowed) {
+      const std::int64_t heads = plan_.shape.num_query_heads, rows = entry.sizes.query_len,
+                         dim = plan_.shape.value_dim;
+      results[n].output = contiguous_operand<T*>(carver.take<T>(heads * rows * dim), heads, rows, dim);
+    } else {
+      results[n].output = operand_of<T>(outputs_.output);
+      results[n].output.data = results[n].output.row(entry.batch, 0, entry.query_begin);
+    }
     if (outputs_.log_sum_exp)
-      results[n].log_sum_exp = carver.take<T>(query_rows(outputs_.log_sum_exp, entry).count());
+      results[n].log_sum_exp = carver.take<T>(plan_.shape.num_query_heads * entry.sizes.query_len);
     has_run_[static_cast<std::size_t>(entry.number)] = 1;
   }
-  const kernels::Together<T> together{problems, results, count, own.chunks.data(), std::ssize(own.chunks)};
+  const kernels::Together<T> together{addresses, results, count, own.chunks.data(), std::ssize(own.chunks)};
   step_->candidate->template code<T>().forward_together(together, executor, carver.rest().data());
+  if (!narrowed && !outputs_.log_sum_exp) return;
   executor.parallel_for(count, [&](std::int64_t n, int) {
-    const TensorView output = output_of(entry_at(n));
-    if (narrowed) copy_rows(view_of(results[n].output, output.shape()), output, serial_executor());
-    const TensorView sums = query_rows(outputs_.log_sum_exp, entry_at(n));
+    const Entry entry = entry_at(n);
+    if (narrowed)
+      copy_rows(view_of(results[n].output, output_of(entry).shape()), output_of(entry), serial_executor());
+    const TensorView sums = query_rows(outputs_.log_sum_exp, entry);
     for (std::int64_t h = 0; sums && h < sums.size(1); ++h)
       std::copy_n(results[n].log_sum_exp + h * sums.size(2), sums.size(2),
                   sums.data<T>() + h * sums.stride(1));

@@ -1,5 +1,5 @@
-// Entries of a cached call that share keys: forks, beams and texts that begin alike. What they share is read
-// once for all of them, and every row has the bits of a call of its own.
+// Entries of a cached call that run in one call of the kernel: forks, beams and texts that begin alike, whose
+// common keys are read once, and entries of few keys. Every row has the bits of a call of its own.
 #include "plan/together.h"
 
 #include <gtest/gtest.h>
@@ -227,7 +227,7 @@ TEST(Together, FindsWhatIsSharedAndFitsTheMemory) {
   const Call call = call_of("attend", plan.impl(), inputs);
   const PackedBatch batch(inputs);
   const auto ran = [&](std::size_t most) {
-    SharingEntries shared(plan.impl(), call, outputs, batch);
+    JointEntries shared(plan.impl(), call, outputs, batch);
     const std::size_t bytes = shared.bytes(1, most);
     EXPECT_LE(bytes, most);
     std::vector<std::byte> memory(bytes + 64);
@@ -240,10 +240,10 @@ TEST(Together, FindsWhatIsSharedAndFitsTheMemory) {
     }
     return entries;
   };
-  // Entry 8 shares 100 rows, less than a tile; 11 and 12 share nothing, and 12 is empty.
-  EXPECT_EQ(ran(most_together_bytes), (std::vector<std::int64_t>{0, 1, 2, 3, 4, 5, 6, 7, 9, 10, 13, 14}));
+  // Entry 8 shares 100 rows, less than a tile; 11 shares nothing, but has few keys; 12 is empty.
+  EXPECT_EQ(ran(most_together_bytes), (std::vector<std::int64_t>{0, 1, 2, 3, 4, 5, 6, 7, 9, 10, 11, 13, 14}));
   EXPECT_TRUE(ran(1000).empty());
-  SharingEntries all(plan.impl(), call, outputs, batch);
+  JointEntries all(plan.impl(), call, outputs, batch);
   EXPECT_FALSE(ran(all.bytes(1, most_together_bytes) / 2).empty());
   // A workspace of the plan is enough for all of them, and every smaller one gives the same bits.
   const Result want = run(plan, inputs);

@@ -76,8 +76,8 @@ HWY_INLINE void LeaveRow(const Problem<T>& p, const ForwardOutputs<T>& out, int6
                          const RowState<T>& state, const T* gathered) {
   const bool wanted = out.output.data != nullptr;  // without an output, only the weights are
   T* output = wanted ? RowAt(out.output, b, h, row) : nullptr;
-  const T log_sum_exp = Finish(state, sink_of(p, h), wanted ? p.value_dim : 0, gathered, output);
-  if (out.log_sum_exp) out.log_sum_exp[(b * p.query_heads + h) * p.query_len + row] = log_sum_exp;
+  Finish(state, sink_of(p, h), wanted ? p.value_dim : 0, gathered, output);
+  if (out.log_sum_exp) out.log_sum_exp[(b * p.query_heads + h) * p.query_len + row] = LogSumExp(state);
 }
 
 /// Merges the chunks of one row in order, by the formula of the algebra (docs/algebra.md): each partial

@@ -211,10 +211,11 @@ HWY_NOINLINE void DirectForwardBlock(const Problem<T>& p, const ForwardOutputs<T
   }
   for (int64_t r = 0; r < at.rows; ++r) {
     T* gathered = scratch.gathered + r * p.value_dim;
-    const T log_sum_exp = Finish(scratch.states[r], sink_of(p, at.h), p.value_dim, gathered,
-                                 out.output.data ? RowAt(out.output, at.b, at.h, at.row + r) : gathered);
+    Finish(scratch.states[r], sink_of(p, at.h), p.value_dim, gathered,
+           out.output.data ? RowAt(out.output, at.b, at.h, at.row + r) : gathered);
     if (out.log_sum_exp)
-      out.log_sum_exp[(at.b * p.query_heads + at.h) * p.query_len + at.row + r] = log_sum_exp;
+      out.log_sum_exp[(at.b * p.query_heads + at.h) * p.query_len + at.row + r] =
+          LogSumExp(scratch.states[r]);
     if (!out.weights.data) continue;
     for (int64_t slot = weight_slot(out.weight_heads, at.h, 0); slot >= 0;
          slot = weight_slot(out.weight_heads, at.h, slot + 1)) {

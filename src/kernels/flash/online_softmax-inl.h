@@ -189,6 +189,7 @@ HWY_INLINE T ShareOf(T log_sum_exp, const T* sink) {
   return sink ? T{1} / (T{1} + static_cast<T>(std::exp(*sink - log_sum_exp))) : T{1};
 }
 
+/// -inf of a row that saw no key.
 template <class T>
 HWY_INLINE T LogSumExp(const RowState<T>& state) {
   return state.maximum + static_cast<T>(std::log(state.sum));
@@ -257,15 +258,12 @@ HWY_INLINE void ScoreGradientRow(const Problem<T>& p, int64_t n, T mean, T scale
   }
 }
 
-/// Writes the output row from the finished state; returns the log-sum-exp.
+/// Writes the output row from the finished state.
 template <class T>
-HWY_INLINE T Finish(const RowState<T>& state, const T* sink, int64_t n, const T* gathered, T* output) {
+HWY_INLINE void Finish(const RowState<T>& state, const T* sink, int64_t n, const T* gathered, T* output) {
   // A row that saw nothing gives 0. Its gathered values times 0 would not do: other rows of the block may
   // have seen a NaN value, and 0 · NaN was gathered.
-  if (Unseen(state)) {
-    Fill(T{0}, n, output);
-    return kHidden<T>;
-  }
+  if (Unseen(state)) return Fill(T{0}, n, output);
   const T inverse = FactorOf(state, sink);
   const hn::ScalableTag<T> d;
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
@@ -273,7 +271,6 @@ HWY_INLINE T Finish(const RowState<T>& state, const T* sink, int64_t n, const T*
   for (; i + lanes <= n; i += lanes)
     hn::StoreU(hn::Mul(hn::LoadU(d, gathered + i), hn::Set(d, inverse)), d, output + i);
   for (; i < n; ++i) output[i] = gathered[i] * inverse;
-  return LogSumExp(state);
 }
 
 /// Row r of an operand. Operand::row is a template that must not be compiled here.

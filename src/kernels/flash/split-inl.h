@@ -15,18 +15,11 @@
 
 #include <atomic>
 
-#include "kernels/flash/split_pieces-inl.h"
+#include "kernels/flash/split_short-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace fovea::kernels {
 namespace HWY_NAMESPACE {
-
-/// Whether a head has at most kAheadBytes of keys and of values. RowsToFetch fetches rows that far behind
-/// those that are read, so it fetches none of such a head.
-template <class S, class T>
-HWY_INLINE bool IsShort(const Problem<T>& p) {
-  return p.key_len * HWY_MAX(p.score_dim, p.value_dim) * static_cast<int64_t>(sizeof(S)) <= kAheadBytes;
-}
 
 /// Fetches all keys and values of a short member.
 template <class T, class S>
@@ -187,12 +180,13 @@ HWY_INLINE int64_t MostRowsInTurn(const Problem<T>& p, int64_t rows) {
   return p.by_position ? HWY_MAX(rows, HWY_MIN(kMostTurns * rows, kMostSharing)) : rows;
 }
 
-/// One chunk of `turns` heads of keys from kv on.
+/// One chunk of `turns` heads of keys from kv on. `next`: those that this thread probably computes next.
 template <class T, class S>
 HWY_NOINLINE void SplitUnit(const Problem<T>& p, const ForwardOutputs<T>& out, const Operand<const S*>& keys,
                             const Operand<const S*>& values, int64_t chunk, int64_t chunk_keys, int64_t b,
-                            int64_t kv, int64_t turns, const Partials<T>& partials,
-                            const SplitScratch<T>& scratch) {
+                            int64_t kv, int64_t turns, const HeadsOfEntry<T>& next,
+                            const Partials<T>& partials, const SplitScratch<T>& scratch) {
+  if (ShortHeads<T, S>(p, out, kv, turns, next, scratch)) return;
   const int64_t key_begin = chunk * chunk_keys, key_end = HWY_MIN(p.key_len, key_begin + chunk_keys);
   const int64_t heads = p.query_heads / p.kv_heads, together = HeadsTogether(p);
   // One after the other, heads waited for their first lines longer than they read the rest. One core read a
@@ -254,7 +248,9 @@ HWY_NOINLINE void SplitForward(const Problem<T>& p, const ForwardOutputs<T>& out
     // The executor gives each thread a stretch of units. So one thread mostly computes all chunks of a group,
     // goes from chunk to chunk as rows are fetched ahead, and has the chunks in its caches for the merging.
     const int64_t chunk = index % chunks.count, group = index / chunks.count, head = group * turns;
-    SplitUnit(p, out, keys, values, chunk, chunks.keys, head / p.kv_heads, head % p.kv_heads, turns, partials,
+    const int64_t kv = head % p.kv_heads;
+    const HeadsOfEntry<T> next{kv + turns < p.kv_heads ? &p : nullptr, kv + turns};
+    SplitUnit(p, out, keys, values, chunk, chunks.keys, head / p.kv_heads, kv, turns, next, partials,
               TakeSplitScratch(p, turns * rows, p.key_len, mine));
     if (merge_at_once && std::atomic_ref(left[group]).fetch_sub(1, std::memory_order_acq_rel) == 1)
       LeaveMergedHeads(p, out, partials, head, head + turns);

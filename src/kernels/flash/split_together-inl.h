@@ -93,12 +93,18 @@ HWY_NOINLINE void SplitTogether(const Together<T>& t, Executor& executor, std::b
     Carve mine(scratch + static_cast<size_t>(worker) * one.Used());
     const SplitScratch<T> own = TakeSplitScratch(p, rows, key_len, mine);
     const SharedChunk& shared = t.chunks[unit / groups];
-    const int64_t kv = unit % groups * turns, n = shared.first;
-    if (shared.count == 1)
-      return SplitUnit<T, S>(*t.problems[n], t.outputs[n], {}, {}, shared.chunk, keys, 0, kv, turns,
+    const int64_t kv = unit % groups * turns, n = shared.first, after = (unit + 1) / groups;
+    if (shared.count == 1) {
+      const HeadsOfEntry<T> next{after < t.chunk_count ? t.problems[t.chunks[after].first] : nullptr,
+                                 (unit + 1) % groups * turns};
+      return SplitUnit<T, S>(*t.problems[n], t.outputs[n], {}, {}, shared.chunk, keys, 0, kv, turns, next,
                              partials[n], own);
+    }
     for (int64_t i = 0; i < turns; ++i) SplitSharedUnit<T, S>(t, shared, kv + i, partials, own);
   });
+  bool merges = false;
+  for (int64_t n = 0; n < t.count; ++n) merges |= partials[n].data != nullptr;
+  if (!merges) return;
   executor.parallel_for(t.count * p.query_heads, [&](int64_t unit, int) {
     const int64_t n = unit / p.query_heads, h = unit % p.query_heads;
     const Problem<T>& own = *t.problems[n];

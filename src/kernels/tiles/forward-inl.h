@@ -75,11 +75,11 @@ struct TileOperands {
 HWY_INLINE void LeaveTileRow(const Problem<float>& p, const ForwardOutputs<float>& out, int64_t b, int64_t h,
                              int64_t row, const RowState<float>& state, float* values) {
   if (!out.stored_output.data) return LeaveRow(p, out, b, h, row, state, values);
-  const float log_sum_exp = Finish(state, sink_of(p, h), p.value_dim, values, values);
+  Finish(state, sink_of(p, h), p.value_dim, values, values);
   uint16_t* to = RowAt(out.stored_output, b, h, row);
   p.stored_dtype == DType::bf16 ? NarrowRow<hwy::bfloat16_t>(values, p.value_dim, to)
                                 : NarrowRow<hwy::float16_t>(values, p.value_dim, to);
-  if (out.log_sum_exp) out.log_sum_exp[(b * p.query_heads + h) * p.query_len + row] = log_sum_exp;
+  if (out.log_sum_exp) out.log_sum_exp[(b * p.query_heads + h) * p.query_len + row] = LogSumExp(state);
 }
 
 /// The loop of one block of queries over its keys.
