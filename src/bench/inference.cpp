@@ -94,7 +94,8 @@ class Translating final : public Worker {
     return models::decode(*model_, sources,
                           {.beam_size = static_cast<int>(width),
                            .exact_length = std::ssize(sources.back()),
-                           .alignments = false});
+                           .alignments = false,
+                           .log_probabilities = false});
   }
 
   std::unique_ptr<models::SequenceToSequence> model_;

@@ -171,6 +171,7 @@ void translate(const Options& o, train::Translator& translator) {
                  .n_best = o.n_best,
                  .reuse = o.reuse == "off" ? models::Reuse::off : models::Reuse::on,
                  .alignments = !o.alignment.empty() || o.show,
+                 .log_probabilities = o.json || o.n_best > 1,
                  .shortlist = shortlist_of(o, translator.model().vocabulary()),
                  .cancelled = [] { return stop_requested(); }},
       .batch = static_cast<std::int64_t>(o.batch),

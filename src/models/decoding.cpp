@@ -166,6 +166,11 @@ class Search {
     return ids;
   }
 
+  autograd::LogProbabilities numbers() const {
+    return options_.beam_size == 1 && !options_.log_probabilities ? autograd::LogProbabilities::left_out
+                                                                  : autograd::LogProbabilities::given;
+  }
+
   // Weights that wrote each token of the hypothesis whose last token comes from `row` of this step.
   std::vector<std::vector<float>> trace(std::size_t sentence, std::size_t row) const {
     if (!past_.back().alignment) return {};
@@ -195,10 +200,17 @@ class Search {
     std::vector<std::int64_t> index;
     past_.push_back({stepper_.alignment(), {}});
     const auto beam = static_cast<std::size_t>(options_.beam_size);
-    // 2·beam continuations of a row are enough, because at most beam of them are EOS.
-    const auto best = outputs_ ? outputs_->most_probable(hidden.value(), 2 * beam,
-                                                         [&](std::size_t row) { return live_[row].sentence; })
-                               : model_.most_probable(hidden, 2 * beam, forbidden());
+    // 2·beam continuations of a row are enough, because at most beam of them are EOS. Greedy decoding takes
+    // the best one, whatever it is.
+    const std::size_t count = beam == 1 ? 1 : 2 * beam;
+    const auto sentence_of = [&](std::size_t row) { return live_[row].sentence; };
+    auto best = outputs_ ? outputs_->most_probable(hidden.value(), count, sentence_of, numbers())
+                         : model_.most_probable(hidden, count, forbidden(), numbers());
+    if (numbers() == autograd::LogProbabilities::left_out) {
+      for (auto& row : best) {
+        for (autograd::Probable& one : row) one.log_probability = 0.0f;
+      }
+    }
     for (std::size_t begin = 0, end = 0; begin < live_.size(); begin = end) {
       const std::size_t sentence = live_[begin].sentence;
       std::vector<Candidate> candidates;

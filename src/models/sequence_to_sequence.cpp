@@ -72,7 +72,8 @@ std::int64_t logits_of_piece(const nn::Var& weight) {
 }  // namespace
 
 std::vector<std::vector<autograd::Probable>> SequenceToSequence::most_probable(
-    const nn::Var& hidden, std::size_t count, std::span<const std::int32_t> without) {
+    const nn::Var& hidden, std::size_t count, std::span<const std::int32_t> without,
+    autograd::LogProbabilities numbers) {
   nn::Context inference;
   const nn::Var weight = output_weight(inference), bias = output_bias(inference);
   const std::int64_t rows = hidden.size(0),
@@ -81,7 +82,8 @@ std::vector<std::vector<autograd::Probable>> SequenceToSequence::most_probable(
   for (std::int64_t begin = 0; begin < rows; begin += piece) {
     const nn::Var some =
         piece >= rows ? hidden : autograd::slice(hidden, 0, begin, std::min(piece, rows - begin));
-    auto best = autograd::most_probable(autograd::linear(some.value(), weight, bias).value(), count, without);
+    const Tensor logits = autograd::linear(some.value(), weight, bias).value();
+    auto best = autograd::most_probable(logits, count, without, numbers);
     std::move(best.begin(), best.end(), std::back_inserter(all));
   }
   return all;

@@ -73,7 +73,8 @@ ShortOutputs::ShortOutputs(SequenceToSequence& model, const Shortlist& shortlist
 }
 
 std::vector<std::vector<autograd::Probable>> ShortOutputs::most_probable(
-    const Tensor& hidden, std::size_t count, const std::function<std::size_t(std::size_t row)>& sentence_of) {
+    const Tensor& hidden, std::size_t count, const std::function<std::size_t(std::size_t row)>& sentence_of,
+    autograd::LogProbabilities numbers) {
   static constexpr ProfileLabel label{"most probable of a short-list", ProfilePart::search};
   const ProfileSpan span(label);
   const auto rows = static_cast<std::size_t>(hidden.size(0));
@@ -90,7 +91,7 @@ std::vector<std::vector<autograd::Probable>> ShortOutputs::most_probable(
         autograd::slice(hidden, 0, static_cast<std::int64_t>(begin), static_cast<std::int64_t>(end - begin));
     const Tensor logits =
         autograd::linear(own, output.weight, output.bias, autograd::Products::by_row).value();
-    auto best = autograd::most_probable(logits, count, output.never);
+    auto best = autograd::most_probable(logits, count, output.never, numbers);
     for (std::vector<autograd::Probable>& row : best) {
       for (autograd::Probable& one : row) one.id = output.ids[static_cast<std::size_t>(one.id)];
     }

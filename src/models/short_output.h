@@ -24,8 +24,8 @@ class ShortOutputs {
   /// For each row of `hidden` [rows, dim] the `count` most probable candidates of its sentence, or all of
   /// them if they are fewer. Probabilities are those among the candidates. Rows of a sentence stand together.
   std::vector<std::vector<autograd::Probable>> most_probable(
-      const Tensor& hidden, std::size_t count,
-      const std::function<std::size_t(std::size_t row)>& sentence_of);
+      const Tensor& hidden, std::size_t count, const std::function<std::size_t(std::size_t row)>& sentence_of,
+      autograd::LogProbabilities numbers = autograd::LogProbabilities::given);
 
  private:
   struct Output {

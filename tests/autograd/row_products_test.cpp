@@ -167,5 +167,32 @@ TEST(MostProbable, AreTheFirstOfTheSortedLogSoftmax) {
   }
 }
 
+// Without probabilities the logits stand in their place, and a NaN among them spoils no other class.
+TEST(MostProbable, AreTheLargestLogitsWhereProbabilitiesAreLeftOut) {
+  constexpr std::int64_t rows = 5, classes = 700;
+  Tensor logits = drawn({rows, classes}, 6);
+  float* x = logits.data<float>();
+  x[130] = x[699] = std::numeric_limits<float>::quiet_NaN();
+  const std::vector<std::int32_t> without{3};
+  const auto best = most_probable(logits, 4, without, LogProbabilities::left_out),
+             given = most_probable(logits, 4, without);
+  EXPECT_TRUE(given[0].empty());  // its log softmax is NaN
+  for (std::int64_t r = 0; r < rows; ++r) {
+    std::vector<std::int32_t> order;
+    for (std::int32_t i = 0; i < classes; ++i) {
+      if (i != 3 && !std::isnan(x[r * classes + i])) order.push_back(i);
+    }
+    std::stable_sort(order.begin(), order.end(),
+                     [&](auto a, auto b) { return x[r * classes + a] > x[r * classes + b]; });
+    const auto& row = best[static_cast<std::size_t>(r)];
+    ASSERT_EQ(row.size(), 4u);
+    for (std::size_t i = 0; i < row.size(); ++i) {
+      EXPECT_EQ(row[i].id, order[i]);
+      EXPECT_EQ(row[i].log_probability, x[r * classes + order[i]]);
+      if (r > 0) EXPECT_EQ(given[static_cast<std::size_t>(r)][i].id, order[i]);
+    }
+  }
+}
+
 }  // namespace
 }  // namespace fovea::autograd

@@ -291,6 +291,24 @@ INSTANTIATE_TEST_SUITE_P(Models, Decoding, testing::ValuesIn(every_kind()),
 INSTANTIATE_TEST_SUITE_P(WithoutConfig, Decoding, testing::ValuesIn(kinds_without_config()),
                          [](const auto& info) { return info.param.name; });
 
+// Greedy decoding takes the largest logit, so that its tokens do not depend on whether someone wants their
+// probabilities.
+TEST(Greedy, WritesTheSameTokensWithoutLogProbabilities) {
+  for (const Named& named : every_model()) {
+    const std::vector<std::vector<std::int32_t>> sources{{5, 9, 6}, {7}, {8, 8, 5, 6, 9, 7}};
+    const auto with = decode(*named.model, sources, {}),
+               without = decode(*named.model, sources, {.log_probabilities = false});
+    for (std::size_t n = 0; n < sources.size(); ++n) {
+      EXPECT_EQ(with[n].front().ids, without[n].front().ids) << named.name;
+      EXPECT_LT(with[n].front().log_probability, 0.0) << named.name;
+      EXPECT_EQ(without[n].front().log_probability, 0.0) << named.name;
+    }
+    // Beams compare log-probabilities, and have them whatever is asked for.
+    const DecodeOptions beams{.beam_size = 3, .log_probabilities = false};
+    EXPECT_LT(decode(*named.model, sources, beams)[0].front().log_probability, 0.0) << named.name;
+  }
+}
+
 TEST(DecodingErrors, AreNamed) {
   const auto model = every_kind().front().make(0.0f, 1);
   const Sentences good{{5, 6}};

@@ -262,10 +262,17 @@ struct Probable {
   std::int32_t id = 0;
   float log_probability = 0.0f;
 };
-/// The `count` classes of the largest log softmax of each row of `logits` [N, V], most probable first, of
-/// equals the smaller id. A class of `without` and a NaN are left out, so a row may have fewer. The numbers
-/// have the bits of log_softmax_rows, which reads and writes every class twice as often. Not recorded.
+/// Whether most_probable gives log-probabilities, which take an exponential a class.
+enum class LogProbabilities : std::uint8_t {
+  given,
+  left_out  ///< the logits stand in their place
+};
+/// The `count` classes of the largest log softmax of each row of `logits` [N, V], those of the largest logits
+/// first, of equals the smaller id. A class of `without` and a NaN are left out, so a row may have fewer. A
+/// row has none if the log-probabilities that it would have are NaN. The numbers have the bits of
+/// log_softmax_rows, which reads and writes every class twice as often. Not recorded.
 std::vector<std::vector<Probable>> most_probable(const Tensor& logits, std::size_t count,
-                                                 std::span<const std::int32_t> without = {});
+                                                 std::span<const std::int32_t> without = {},
+                                                 LogProbabilities numbers = LogProbabilities::given);
 
 }  // namespace fovea::autograd

@@ -38,6 +38,9 @@ struct DecodeOptions {
   std::optional<std::vector<std::int32_t>> never = {};
   /// Whether hypotheses have alignments. A step whose weights nobody wants is cheaper.
   bool alignments = true;
+  /// Whether hypotheses have log-probabilities. Without them greedy decoding writes the same tokens, and
+  /// computes no exponentials over the vocabulary. Beams always have them.
+  bool log_probabilities = true;
   /// Tokens are chosen among the candidates of each source, and probabilities are those among them. Null: the
   /// whole vocabulary. The rows of the output layer are those in f32, also where its matrix is packed in
   /// another type.
@@ -49,8 +52,8 @@ struct DecodeOptions {
 
 struct Hypothesis {
   std::vector<std::int32_t> ids;  ///< without BOS and EOS
-  double log_probability = 0.0;
-  double score = 0.0;  ///< log_probability / length^normalize
+  double log_probability = 0.0;   ///< 0 without DecodeOptions::log_probabilities
+  double score = 0.0;             ///< log_probability / length^normalize
   /// One row for each token (EOS last, if it was written): weights over the source, its end included. Empty
   /// without attention, and without DecodeOptions::alignments.
   std::vector<std::vector<float>> alignment;

@@ -98,8 +98,9 @@ class SequenceToSequence {
   nn::Var loss(nn::Context& context, const Batch& batch, const LossOptions& options,
                autograd::CrossEntropyStats* stats);
   /// autograd::most_probable of the output layer, for each row of `hidden` or `advance`.
-  std::vector<std::vector<autograd::Probable>> most_probable(const nn::Var& hidden, std::size_t count,
-                                                             std::span<const std::int32_t> without);
+  std::vector<std::vector<autograd::Probable>> most_probable(
+      const nn::Var& hidden, std::size_t count, std::span<const std::int32_t> without,
+      autograd::LogProbabilities numbers = autograd::LogProbabilities::given);
   /// The output layer, for rows of `hidden` or `advance`: [rows, vocabulary]. Not recorded.
   Tensor logits(const nn::Var& hidden);
   /// log p(next token | ...) over the vocabulary: [rows, vocabulary].
