@@ -284,7 +284,7 @@ HWY_NOINLINE void GatherDecays(const RecurrenceProblem<T>& p, const ChunkAt& at,
         Fill(T{0}, c.dim - p.key_dim, row + p.key_dim);
         from = row;
       }
-      for (int64_t j = 0; j < c.dim; j += lanes) hn::StoreU(Exp(d, hn::LoadU(d, from + j)), d, row + j);
+      for (int64_t j = 0; j < c.dim; j += lanes) hn::StoreU(RowExp(d, hn::LoadU(d, from + j)), d, row + j);
     }
     return;
   }

@@ -12,6 +12,30 @@ HWY_BEFORE_NAMESPACE();
 namespace fovea::kernels {
 namespace HWY_NAMESPACE {
 
+/// Exp for features and decays, of which a chunk has one for each element of its rows. By AVX2 with f32 the
+/// polynomial is that of ExpByScaling (simd/math-inl.h), whose terms here do not wait for each other: 14
+/// instructions, where Exp takes 18 that wait. Features took a sixth of forward with Exp, and take a seventh.
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE V RowExp(D d, V x) {
+#if HWY_TARGET == HWY_AVX2
+  if constexpr (sizeof(hn::TFromD<D>) == 4) {
+    const auto constant = [&](float value) HWY_ATTR { return hn::Set(d, value); };
+    const hn::RebindToSigned<D> di;
+    // x / ln 2 in whole numbers and the rest, in which the multiply-add loses nothing of the product.
+    const V log2e = constant(1.44269502f), magic = constant(12582912.0f),
+            shifted = hn::MulAdd(x, log2e, magic),
+            r = hn::MulAdd(x, constant(1.92596303e-8f), hn::MulSub(x, log2e, hn::Sub(shifted, magic))),
+            square = hn::Mul(r, r), low = hn::MulAdd(r, constant(0.693147004f), constant(1.0f)),
+            middle = hn::MulAdd(r, constant(0.0555073358f), constant(0.240222424f)),
+            high = hn::MulAdd(r, constant(0.00132647273f), constant(0.00967151299f)),
+            p = hn::MulAdd(square, hn::MulAdd(square, high, middle), low);
+    // The bits of `magic` leave the exponent by the shift.
+    const auto power = hn::Add(hn::ShiftLeft<23>(hn::BitCast(di, shifted)), hn::Set(di, 127 << 23));
+    return hn::IfThenZeroElse(hn::Lt(x, constant(-87.0f)), hn::Mul(p, hn::BitCast(d, power)));
+  }
+#endif
+  return Exp(d, x);
+}
 /// 1 / (1 + e^-x).
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V Sigmoid(D d, V x) {
@@ -22,7 +46,7 @@ HWY_INLINE V Sigmoid(D d, V x) {
 /// The derivative of elu: e^x below 0, 1 from 0 on.
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V EluSlope(D d, V x) {
-  return Exp(d, AtMost(hn::Zero(d), x));
+  return RowExp(d, AtMost(hn::Zero(d), x));
 }
 /// elu(x) + 1. NaN stays NaN.
 template <class D, class V = hn::Vec<D>>

@@ -111,7 +111,7 @@ HWY_INLINE void DecayColumns(const T* const* gates, int64_t count, const Chunk<T
   for (int64_t i = 0, row = j; i < count; ++i, row += dim) {
     FOVEA_UNROLL for (int v = 0; v < kVectors; ++v) {
       before[v] = product[v];
-      product[v] = Flush(d, hn::Mul(product[v], Exp(d, hn::LoadU(d, gates[i] + j + v * lanes))));
+      product[v] = Flush(d, hn::Mul(product[v], RowExp(d, hn::LoadU(d, gates[i] + j + v * lanes))));
       inverse[v] = Reciprocal(d, product[v]);
       hn::StoreU(product[v], d, to_token + row + v * lanes);
     }
