@@ -13,6 +13,7 @@ HWY_BEFORE_NAMESPACE();
 namespace fovea::kernels {
 namespace HWY_NAMESPACE {
 
+#define FOVEA_UNROLL _Pragma("GCC unroll 4")
 /// The sums of a unit, from or to the last column of the caller's states, or from a kernel's copy of the
 /// initial ones.
 template <class T>
@@ -29,21 +30,44 @@ HWY_INLINE void StoreSums(const RecurrenceProblem<T>& p, const T* sums, int64_t 
     states[(unit * p.key_dim + i) * StateColumns(p) + p.value_dim] = sums[i];
 }
 
+/// `kVectors` vectors of UpdateSums at once, since one alone waits for its own multiply-adds.
+template <int kVectors, class T>
+HWY_INLINE void AddKeys(const RowsAt<T>& keys, const T* to_end, int64_t count, const T* decays,
+                        int64_t decays_step, const T* from, T* to) {
+  const hn::ScalableTag<T> d;
+  using V = hn::Vec<decltype(d)>;
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+  V sum[kVectors];
+  FOVEA_UNROLL for (int v = 0; v < kVectors; ++v) {
+    const V decay = decays_step ? hn::LoadU(d, decays + v * lanes) : hn::Set(d, *decays);
+    sum[v] = hn::Mul(hn::LoadU(d, from + v * lanes), decay);
+  }
+  const T* key = keys.data;
+  for (int64_t i = 0; i < count; ++i, key += keys.stride) {
+    const V factor = hn::Set(d, to_end ? to_end[i] : T(1));
+    FOVEA_UNROLL for (int v = 0; v < kVectors; ++v) sum[v] =
+        hn::MulAdd(factor, hn::LoadU(d, key + v * lanes), sum[v]);
+  }
+  FOVEA_UNROLL for (int v = 0; v < kVectors; ++v) hn::StoreU(sum[v], d, to + v * lanes);
+}
+#undef FOVEA_UNROLL
 /// From those at the chunk's start to those at its end, perhaps in the same place.
 template <class Terms, class T>
 HWY_NOINLINE void UpdateSums(const Terms& x, const T* from, T* to) {
   if (!x.p.sums_keys) return;
-  const hn::ScalableTag<T> d;
   const Chunk<T>& c = x.c;
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(hn::ScalableTag<T>())), count = x.at.count;
   const bool by_channel = x.p.decay == DecayKind::key;
-  const T *keys = by_channel ? c.k_end : c.k,
-          *decays = c.to_token + (x.at.count - 1) * (by_channel ? c.dim : 1);
-  for (int64_t j = 0; j < c.dim; j += static_cast<int64_t>(hn::Lanes(d))) {
-    auto sum = hn::Mul(hn::LoadU(d, from + j), by_channel ? hn::LoadU(d, decays + j) : hn::Set(d, *decays));
-    for (int64_t i = 0; i < x.at.count; ++i)
-      sum = hn::MulAdd(hn::Set(d, by_channel ? T(1) : c.to_end[i]), hn::LoadU(d, keys + i * c.dim + j), sum);
-    hn::StoreU(sum, d, to + j);
-  }
+  const T *keys = by_channel ? c.k_end : c.k, *to_end = by_channel ? nullptr : c.to_end,
+          *decays = c.to_token + (count - 1) * (by_channel ? c.dim : 1);
+  int64_t j = 0;
+  const auto add = [&]<int kVectors>() HWY_ATTR {
+    for (; j + kVectors * lanes <= c.dim; j += kVectors * lanes)
+      AddKeys<kVectors, T>({keys + j, c.dim}, to_end, count, by_channel ? decays + j : decays, by_channel,
+                           from + j, to + j);
+  };
+  add.template operator()<4>();
+  add.template operator()<1>();
 }
 
 /// What divides the outputs of a chunk.
