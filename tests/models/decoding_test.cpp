@@ -41,6 +41,23 @@ std::unique_ptr<SequenceToSequence> sharp(const Kind& kind) {
   return model;
 }
 
+// Greedy decoding takes the largest logit, so that its tokens do not depend on whether someone wants their
+// probabilities.
+TEST_P(Decoding, WritesTheSameTokensWithoutLogProbabilities) {
+  const auto model = sharp(GetParam());
+  const std::vector<std::vector<std::int32_t>> sources{{5, 9, 6}, {7}, {8, 8, 5, 6, 9, 7}};
+  const auto with = decode(*model, sources, {}),
+             without = decode(*model, sources, {.log_probabilities = false});
+  for (std::size_t n = 0; n < sources.size(); ++n) {
+    EXPECT_EQ(with[n].front().ids, without[n].front().ids);
+    EXPECT_LT(with[n].front().log_probability, 0.0);
+    EXPECT_EQ(without[n].front().log_probability, 0.0);
+  }
+  // Beams compare log-probabilities, and have them whatever is asked for.
+  const DecodeOptions beams{.beam_size = 3, .log_probabilities = false};
+  EXPECT_LT(decode(*model, sources, beams)[0].front().log_probability, 0.0);
+}
+
 TEST_P(Decoding, AWideBeamFindsTheBestOfAllSequences) {
   const auto model = sharp(GetParam());
   const std::vector<std::int32_t> source{5, 9};
@@ -290,24 +307,6 @@ INSTANTIATE_TEST_SUITE_P(Models, Decoding, testing::ValuesIn(every_kind()),
                          [](const auto& info) { return info.param.name; });
 INSTANTIATE_TEST_SUITE_P(WithoutConfig, Decoding, testing::ValuesIn(kinds_without_config()),
                          [](const auto& info) { return info.param.name; });
-
-// Greedy decoding takes the largest logit, so that its tokens do not depend on whether someone wants their
-// probabilities.
-TEST(Greedy, WritesTheSameTokensWithoutLogProbabilities) {
-  for (const Named& named : every_model()) {
-    const std::vector<std::vector<std::int32_t>> sources{{5, 9, 6}, {7}, {8, 8, 5, 6, 9, 7}};
-    const auto with = decode(*named.model, sources, {}),
-               without = decode(*named.model, sources, {.log_probabilities = false});
-    for (std::size_t n = 0; n < sources.size(); ++n) {
-      EXPECT_EQ(with[n].front().ids, without[n].front().ids) << named.name;
-      EXPECT_LT(with[n].front().log_probability, 0.0) << named.name;
-      EXPECT_EQ(without[n].front().log_probability, 0.0) << named.name;
-    }
-    // Beams compare log-probabilities, and have them whatever is asked for.
-    const DecodeOptions beams{.beam_size = 3, .log_probabilities = false};
-    EXPECT_LT(decode(*named.model, sources, beams)[0].front().log_probability, 0.0) << named.name;
-  }
-}
 
 TEST(DecodingErrors, AreNamed) {
   const auto model = every_kind().front().make(0.0f, 1);
