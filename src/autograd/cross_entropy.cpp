@@ -236,8 +236,7 @@ float log_softmax_offset(const float* row, std::int64_t classes, float best) {
 // Most pieces of a vocabulary hold nothing better than what was found before, and their maximum tells so.
 constexpr std::int64_t piece_classes = 128;
 
-// A NaN is passed over. 32 numbers side by side are four vectors by AVX2: one of them waited for itself, and
-// took 1.4 times as long.
+// A NaN is passed over. 32 numbers side by side are four vectors by AVX2: one vector would wait for itself.
 FOVEA_CLONES void maxima_of_pieces(const float* x, std::int64_t n, float* maxima) {
   constexpr float infinity = std::numeric_limits<float>::infinity();
   constexpr std::int64_t lanes = piece_classes / 4;

@@ -1,7 +1,7 @@
 // The algorithm `split` for short heads of a cache. A sentence that a translator writes has some ten keys a
-// head, and the steps of SplitBlock took several times as long as its products: copies of queries and sums,
-// scores of keys that are not there, and loops whose lengths are known only at run time. Here each step runs
-// over all heads of a unit, so that the heads do not wait for each other's sums.
+// head. The steps of SplitBlock copy queries and sums, score keys that are not there, and have loops whose
+// lengths are known only at run time, which is more work than the products of so few keys. Here each step
+// runs over all heads of a unit, so that the heads do not wait for each other's sums.
 #if defined(FOVEA_FLASH_SPLIT_SHORT_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef FOVEA_FLASH_SPLIT_SHORT_INL_H_
 #undef FOVEA_FLASH_SPLIT_SHORT_INL_H_

@@ -16,9 +16,8 @@ namespace HWY_NAMESPACE {
 
 /// Rows that will be read or written soon. A chunk of a tensor with rows of 64 numbers is a page, where the
 /// processor's own prefetchers stop. Without this, forward took an eighth more time. Lines are fetched a few
-/// at a time between blocks of products: 128 at once took 5 cycles each. By AVX2, where a row of
-/// blocks is four times as long, 16 lines before each row took 2 % of a forward call more than 8 before each
-/// block.
+/// at a time between blocks of products: 128 at once took 5 cycles each. By AVX2 a row of blocks is four
+/// times as long, so lines are fetched before each block, and not before each row.
 template <class T>
 class FetchedRows {
  public:
@@ -230,8 +229,8 @@ HWY_INLINE void KeepStepping([[maybe_unused]] P*& pointer) {
 #endif
 }
 /// SumBlock where OnlyAdds, for the blocks of a row from column n on. Returns the column behind them. A
-/// product over the 16 tokens of a chunk is so short that the questions of SumBlock and the addresses that it
-/// makes again for each block took a tenth of its time. kSideBySide: A(m, k) and A(m + 1, k) are neighbours.
+/// product over the 16 tokens of a chunk is so short that the questions of SumBlock show, and so do the
+/// addresses that it makes again for each block. kSideBySide: A(m, k) and A(m + 1, k) are neighbours.
 template <int kRows, int kVectors, bool kSideBySide, class T>
 HWY_INLINE int64_t AddBlocks(const ChunkSum<T>& p, int64_t m, int64_t n, int64_t n_count,
                              FetchedRows<T>& fetch) {
