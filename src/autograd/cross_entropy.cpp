@@ -236,27 +236,37 @@ float log_softmax_offset(const float* row, std::int64_t classes, float best) {
 // Most pieces of a vocabulary hold nothing better than what was found before, and their maximum tells so.
 constexpr std::int64_t piece_classes = 128;
 
-// A NaN is passed over. 32 numbers side by side are four vectors by AVX2: one vector would wait for itself.
-FOVEA_CLONES void maxima_of_pieces(const float* x, std::int64_t n, float* maxima) {
+// The largest number of each piece, NaNs passed over. Returns a sum that is NaN if a number is. 32 numbers
+// side by side are four vectors by AVX2: one vector would wait for itself.
+FOVEA_CLONES float maxima_of_pieces(const float* x, std::int64_t n, float* maxima) {
   constexpr float infinity = std::numeric_limits<float>::infinity();
   constexpr std::int64_t lanes = piece_classes / 4;
   const auto larger = [](float number, float than) { return number > than ? number : than; };
   const std::int64_t whole = n / piece_classes;
+  float total = 0.0f;
   for (std::int64_t piece = 0; piece < whole; ++piece) {
     const float* from = x + piece * piece_classes;
-    float best = -infinity;
-#pragma omp simd reduction(max : best)
+    float best = -infinity, sum = 0.0f;
+#pragma omp simd reduction(max : best) reduction(+ : sum)
     for (std::int64_t i = 0; i < lanes; ++i) {
-      float largest = larger(from[i], -infinity);
-      largest = larger(from[i + lanes], largest);
-      largest = larger(from[i + 2 * lanes], largest);
-      largest = larger(from[i + 3 * lanes], largest);
+      const float a = from[i], b = from[i + lanes], c = from[i + 2 * lanes], d = from[i + 3 * lanes];
+      sum += (a + b) + (c + d);
+      float largest = larger(a, -infinity);
+      largest = larger(b, largest);
+      largest = larger(c, largest);
+      largest = larger(d, largest);
       best = larger(largest, best);
     }
     maxima[piece] = best;
+    total += sum;
   }
-  if (whole * piece_classes < n)
-    maxima[whole] = maximum_of(x + whole * piece_classes, n - whole * piece_classes);
+  if (whole * piece_classes == n) return total;
+  maxima[whole] = -infinity;
+  for (std::int64_t i = whole * piece_classes; i < n; ++i) {
+    total += x[i];
+    maxima[whole] = larger(x[i], maxima[whole]);
+  }
+  return total;
 }
 
 // Adds the classes [begin, end) to the best `count` so far, which are in order. The numbers are logits.
@@ -265,12 +275,11 @@ void take_best(const float* row, std::int64_t begin, std::int64_t end, std::size
   const auto before = [](const Probable& a, const Probable& b) {
     return a.log_probability != b.log_probability ? a.log_probability > b.log_probability : a.id < b.id;
   };
-  // What is below is no candidate. A NaN is not below, and left out after it.
   float least = best.size() == count ? best.back().log_probability : -std::numeric_limits<float>::infinity();
   for (std::int64_t i = begin; i < end; ++i) {
     const Probable now{static_cast<std::int32_t>(i), row[i]};
     if (now.log_probability < least) continue;
-    if (std::isnan(now.log_probability) || (best.size() == count && !before(now, best.back())) ||
+    if ((best.size() == count && !before(now, best.back())) ||
         std::find(without.begin(), without.end(), now.id) != without.end())
       continue;
     best.insert(std::upper_bound(best.begin(), best.end(), now, before), now);
@@ -305,11 +314,11 @@ std::vector<std::vector<Probable>> most_probable(const Tensor& logits, std::size
   default_executor().parallel_for(logits.size(0), [&](std::int64_t r, int) {
     const float* row = logits.data<float>() + r * classes;
     std::vector<float> maxima(static_cast<std::size_t>((classes + piece_classes - 1) / piece_classes));
-    maxima_of_pieces(row, classes, maxima.data());
+    const float sum = maxima_of_pieces(row, classes, maxima.data());
     const float largest = maximum_of(maxima.data(), static_cast<std::int64_t>(maxima.size()));
+    if (std::isnan(sum) || std::isinf(largest)) return;  // every probability would be NaN
     const bool given = numbers == LogProbabilities::given;
     const float offset = given ? log_softmax_offset(row, classes, largest) : 0.0f;
-    if (std::isinf(largest) || std::isnan(offset)) return;  // every probability is NaN
     std::vector<Probable>& best = all[static_cast<std::size_t>(r)];
     best.reserve(count + 1);
     // The `count` pieces of the largest maxima first: the others then have something to add only where it is

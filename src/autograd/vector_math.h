@@ -31,9 +31,9 @@ namespace fovea::autograd {
   return p * std::bit_cast<float>(exponent);
 }
 
-/// e^x for x <= 0, 0 at most by 1e-38 below -87. The relative error is below 2e-7 + |x|·8e-8: x is multiplied
-/// by log2 e first, and that product is rounded. Sums of exponentials bear that, because what is small adds
-/// little. It has 12 operations where vector_exp has 17.
+/// e^x for x <= 0; below -87.3 it gives 2^-126, not 0. The relative error is below 2e-7 + |x|·8e-8: x is
+/// multiplied by log2 e first, and that product is rounded. Sums of exponentials bear that, because what is
+/// small adds little. It has 12 operations where vector_exp has 17.
 [[gnu::always_inline]] inline float vector_exp_nonpositive(float x) {
   float y = x * 1.44269504f;
   y = y < -126.0f ? -126.0f : y;

@@ -132,8 +132,8 @@ struct SharedChunk {
   std::int64_t chunk = 0, first = 0, count = 0, end = 0;
 };
 
-/// Entries of a cache in one call, some of which share keys: what they share is read once for all of them. A
-/// row has the bits that it has in a call of its own. Every chunk of every entry stands in the list once.
+/// Entries of a cache in one call. What some of them share is read once for all of these. A row has the bits
+/// that it has in a call of its own. Every chunk of every entry stands in the list once.
 template <class T>
 struct Together {
   const Problem<T>* const* problems = nullptr;  ///< of one plan, each with a batch of 1

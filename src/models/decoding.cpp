@@ -166,11 +166,6 @@ class Search {
     return ids;
   }
 
-  autograd::LogProbabilities numbers() const {
-    return options_.beam_size == 1 && !options_.log_probabilities ? autograd::LogProbabilities::left_out
-                                                                  : autograd::LogProbabilities::given;
-  }
-
   // Weights that wrote each token of the hypothesis whose last token comes from `row` of this step.
   std::vector<std::vector<float>> trace(std::size_t sentence, std::size_t row) const {
     if (!past_.back().alignment) return {};
@@ -204,20 +199,19 @@ class Search {
     // the best one, whatever it is.
     const std::size_t count = beam == 1 ? 1 : 2 * beam;
     const auto sentence_of = [&](std::size_t row) { return live_[row].sentence; };
-    auto best = outputs_ ? outputs_->most_probable(hidden.value(), count, sentence_of, numbers())
-                         : model_.most_probable(hidden, count, forbidden(), numbers());
-    if (numbers() == autograd::LogProbabilities::left_out) {
-      for (auto& row : best) {
-        for (autograd::Probable& one : row) one.log_probability = 0.0f;
-      }
-    }
+    // Greedy decoding needs no log-probabilities to choose.
+    const bool scored = beam > 1 || options_.log_probabilities;
+    const auto numbers = scored ? autograd::LogProbabilities::given : autograd::LogProbabilities::left_out;
+    const auto best = outputs_ ? outputs_->most_probable(hidden.value(), count, sentence_of, numbers)
+                               : model_.most_probable(hidden, count, forbidden(), numbers);
     for (std::size_t begin = 0, end = 0; begin < live_.size(); begin = end) {
       const std::size_t sentence = live_[begin].sentence;
       std::vector<Candidate> candidates;
       for (end = begin; end < live_.size() && live_[end].sentence == sentence; ++end) {
-        for (const autograd::Probable& next_token : best[end])
-          candidates.push_back({live_[end].log_probability + static_cast<double>(next_token.log_probability),
-                                end, next_token.id});
+        for (const autograd::Probable& next_token : best[end]) {
+          const double of_token = scored ? static_cast<double>(next_token.log_probability) : 0.0;
+          candidates.push_back({live_[end].log_probability + of_token, end, next_token.id});
+        }
       }
       if (candidates.empty()) {
         throw InvalidArgument("decode", "model", "log-probabilities without NaN, at least one above -inf",

@@ -1,7 +1,8 @@
-// Packed batches (AttentionInputs::query_starts). They run as a list of calls, one for each entry. Each entry
-// runs on the candidate that the plan's rule picks for its own count of queries. Entries that are small
-// beside the others are given to one thread each; the large ones run one after the other with all threads.
-// Kernels give the same bits for every number of threads, so this distribution changes no result.
+// Packed batches (AttentionInputs::query_starts). They run as a list of calls, one for each entry that is not
+// among the JointEntries (plan/together.h). Each entry runs on the candidate that the plan's rule picks for
+// its own count of queries. Entries that are small beside the others are given to one thread each; the large
+// ones run one after the other with all threads. Kernels give the same bits for every number of threads, so
+// this distribution changes no result.
 #pragma once
 
 #include <algorithm>

@@ -219,7 +219,7 @@ Prepared<T> prepare(const AttentionPlan::Impl& plan, const Call& call, const Cal
   else if (!sizes.cached && score.key_rows < 0 && stored == kernels::In16Bits::nothing)
     result.key = widened<T>(plan, inputs.key, s.num_kv_heads, sizes.key_len, s.key_dim, sizes.batch, carver,
                             executor, selected_keys);
-  kernels::Problem<T>& p = result.problem;
+  kernels::Problem<T>& p = result.problem;  // move_rows sets what differs between entries
   p.batch = sizes.batch;
   p.first_entry = call.entry.value_or(0);
   p.adds_mod_gradients = call.entry.has_value();

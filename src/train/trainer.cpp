@@ -207,8 +207,9 @@ std::vector<std::string> translate_all(models::SequenceToSequence& model,
     stop();
     std::vector<std::vector<std::int32_t>> batch;
     for (const std::size_t i : texts) batch.push_back(sources[i]);
-    const auto decoded =
-        models::decode(model, batch, {.beam_size = beam_size, .normalize = normalize, .alignments = false});
+    const auto decoded = models::decode(
+        model, batch,
+        {.beam_size = beam_size, .normalize = normalize, .alignments = false, .log_probabilities = false});
     for (std::size_t n = 0; n < texts.size(); ++n) {
       if (!decoded[n].empty()) result[texts[n]] = tokenizer.decode(decoded[n][0].ids);
     }

@@ -167,21 +167,28 @@ TEST(MostProbable, AreTheFirstOfTheSortedLogSoftmax) {
   }
 }
 
-// Without probabilities the logits stand in their place, and a NaN among them spoils no other class.
+// Without probabilities the logits stand in their place. Rows that have no probabilities have no classes.
 TEST(MostProbable, AreTheLargestLogitsWhereProbabilitiesAreLeftOut) {
   constexpr std::int64_t rows = 5, classes = 700;
   Tensor logits = drawn({rows, classes}, 6);
   float* x = logits.data<float>();
-  x[130] = x[699] = std::numeric_limits<float>::quiet_NaN();
+  constexpr float infinity = std::numeric_limits<float>::infinity();
+  x[699] = std::numeric_limits<float>::quiet_NaN();
+  x[classes + 130] = infinity;
+  std::fill_n(x + 2 * classes, classes, -infinity);
+  x[3 * classes + 5] = -infinity;
+  x[3 * classes + 6] = x[3 * classes + 650] = 100.0f;
   const std::vector<std::int32_t> without{3};
   const auto best = most_probable(logits, 4, without, LogProbabilities::left_out),
              given = most_probable(logits, 4, without);
-  EXPECT_TRUE(given[0].empty());  // its log softmax is NaN
-  for (std::int64_t r = 0; r < rows; ++r) {
+  for (std::size_t r = 0; r < 3; ++r) {
+    EXPECT_TRUE(given[r].empty());
+    EXPECT_TRUE(best[r].empty());
+  }
+  for (std::int64_t r = 3; r < rows; ++r) {
     std::vector<std::int32_t> order;
-    for (std::int32_t i = 0; i < classes; ++i) {
-      if (i != 3 && !std::isnan(x[r * classes + i])) order.push_back(i);
-    }
+    for (std::int32_t i = 0; i < classes; ++i)
+      if (i != 3) order.push_back(i);
     std::stable_sort(order.begin(), order.end(),
                      [&](auto a, auto b) { return x[r * classes + a] > x[r * classes + b]; });
     const auto& row = best[static_cast<std::size_t>(r)];
@@ -189,7 +196,7 @@ TEST(MostProbable, AreTheLargestLogitsWhereProbabilitiesAreLeftOut) {
     for (std::size_t i = 0; i < row.size(); ++i) {
       EXPECT_EQ(row[i].id, order[i]);
       EXPECT_EQ(row[i].log_probability, x[r * classes + order[i]]);
-      if (r > 0) EXPECT_EQ(given[static_cast<std::size_t>(r)][i].id, order[i]);
+      EXPECT_EQ(given[static_cast<std::size_t>(r)][i].id, order[i]);
     }
   }
 }

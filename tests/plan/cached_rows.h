@@ -117,10 +117,11 @@ struct Given {
     const DType dtype = plan.dtype() == DType::f64 ? DType::f64 : DType::f32;
     const std::int64_t hidden = plan.shape().hidden;
     for (const DeclaredArgument& argument : plan.arguments()) {
-      const Shape shape = argument.name == "score.v"         ? Shape{hidden}
-                          : argument.name == "score.U"       ? Shape{hidden, s.head_dim}
-                          : argument.name == "score.b"       ? Shape{hidden}
-                          : argument.name == "mods[0].slope" ? Shape{1, s.num_query_heads, 1, 1}
+      const Shape shape = argument.name == "score.v"           ? Shape{hidden}
+                          : argument.name == "score.U"         ? Shape{hidden, s.head_dim}
+                          : argument.name == "score.b"         ? Shape{hidden}
+                          : argument.name == "mods[0].slope"   ? Shape{1, s.num_query_heads, 1, 1}
+                          : argument.name == "normalizer.sink" ? Shape{s.num_query_heads}
                           : std::holds_alternative<Additive>(plan.spec().score)
                               ? Shape{hidden, s.head_dim}
                               : Shape{s.head_dim, s.head_dim};

@@ -3,6 +3,7 @@
 #include <functional>
 #include <numeric>
 
+#include "fovea/attention/mask_definition.h"
 #include "plan/cached_rows.h"
 
 namespace fovea {
@@ -254,6 +255,32 @@ TEST(Cached, GivesTheSameBitsForManyShortEntries) {
                   std::to_string(scale)));
       }
     }
+  }
+}
+
+// Causal, by a caller who does not end the spans where the keys end.
+struct Unclipped {
+  bool allows(const Site& site) const { return site.key <= site.query; }
+  BlockSpans spans(const QueryBlock& block) const {
+    return {{{0, block.query_end}}, {{0, block.query_begin + 1}}};
+  }
+  std::string print() const { return "unclipped"; }
+  void validate() const {}
+};
+TEST(Cached, TakesSpansThatEndBehindTheKeys) {
+  const Sizes s{4, 4, 32, 32};
+  const std::int64_t length = 8, queries = 4;
+  KvCache cache = cache_of(s, DType::f32, Paged{4});
+  Sequence sequence = cache.start();
+  add(cache, sequence, Rows(s, length, DType::f32, 5), 0, length);
+  const KeyValueView view = cache.view(0, sequence);
+  const Tensor query = Tensor::normal({1, s.num_query_heads, queries, s.head_dim}, 9);
+  const AttentionInputs inputs{.query = query, .query_offset = length - 2, .cache = {&view, 1}};
+  for (const std::string& kernel : kernels_here()) {
+    const auto under = [&](const Mask& mask) {
+      return bytes_of(run(plan_of(s, {.mask = mask}, DType::f32, 1, queries, length, kernel), inputs).output);
+    };
+    EXPECT_EQ(under(to_mask(Unclipped())), under(Causal{})) << kernel;
   }
 }
 

@@ -268,9 +268,9 @@ enum class LogProbabilities : std::uint8_t {
   left_out  ///< the logits stand in their place
 };
 /// The `count` classes of the largest log softmax of each row of `logits` [N, V], those of the largest logits
-/// first, of equals the smaller id. A class of `without` and a NaN are left out, so a row may have fewer. A
-/// row has none if the log-probabilities that it would have are NaN. The numbers have the bits of
-/// log_softmax_rows, which reads and writes every class twice as often. Not recorded.
+/// first, of equals the smaller id. A class of `without` is left out, so a row may have fewer. A row has
+/// none if a logit is NaN or the largest one infinite, since its log-probabilities would be NaN. The numbers
+/// have the bits of log_softmax_rows, which reads and writes every class twice as often. Not recorded.
 std::vector<std::vector<Probable>> most_probable(const Tensor& logits, std::size_t count,
                                                  std::span<const std::int32_t> without = {},
                                                  LogProbabilities numbers = LogProbabilities::given);

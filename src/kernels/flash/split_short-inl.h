@@ -93,8 +93,8 @@ class LinesOfHeads {
   int64_t left_ = 0;  ///< elements of this run from line_ on
 };
 
-/// Whether ShortHeads may run the heads of an entry that are stored as S. Rows of one or two vectors of
-/// AVX-512 have loops of their own (IfShort).
+/// Whether ShortHeads may run the heads of an entry that are stored as S. By AVX-512 it was not measured, and
+/// rows of one or two vectors have loops of their own there (IfShort).
 template <class S, class T>
 HWY_INLINE bool TakesShortHeads(const Problem<T>& p, const ForwardOutputs<T>& out) {
   if constexpr (!std::is_same_v<S, T> || (HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3)) {
@@ -160,8 +160,8 @@ HWY_INLINE void ShortProducts(const T* query, const T* keys, int64_t stride, int
 }
 
 /// Turns the scores of kRows whole rows into weights as Absorb does; behind the scores stands -inf up to
-/// whole vectors. Returns false where a weight is 0, or a score is NaN or infinite: those rows are left to
-/// SplitBlock.
+/// whole vectors. Returns false where a weight is 0, or a score is NaN or infinite: SplitBlock then computes
+/// all rows of the unit again.
 template <int kRows, class T>
 HWY_INLINE bool ShortWeights(T scale, int64_t count, T* scores, int64_t score_stride, RowState<T>* states) {
   const hn::ScalableTag<T> d;
@@ -232,8 +232,9 @@ HWY_INLINE void ShortValues(const T* weights, int64_t weight_stride, const HeadR
   }
 }
 
-/// Computes `turns` heads of keys of an entry each of whose queries sees the first keys, to the bits of
-/// SplitBlock. Meanwhile fetches as many heads of `next`. Returns false where it cannot.
+/// Computes `turns` heads of keys of an entry to the bits of SplitBlock. Every query sees all keys up to some
+/// position, which may be another for each query. Meanwhile fetches as many heads of `next`. Returns false
+/// where it cannot.
 template <class T, class S>
 HWY_NOINLINE bool ShortHeads(const Problem<T>& p, const ForwardOutputs<T>& out, int64_t kv, int64_t turns,
                              const HeadsOfEntry<T>& next, const SplitScratch<T>& scratch) {
@@ -249,7 +250,7 @@ HWY_NOINLINE bool ShortHeads(const Problem<T>& p, const ForwardOutputs<T>& out, 
       const KeySpan whole{piece.begin, piece.end};
       const SpanList spans = piece.full ? SpanList{&whole, 1} : schedule.row(r);
       if (spans.count != 1 || spans.data->begin != 0) return false;
-      seen[r] = spans.data->end;
+      seen[r] = HWY_MIN(spans.data->end, piece.end);  // the spans of a caller's mask may end behind the keys
     }
     LinesOfHeads<T> keys_ahead, values_ahead;
     if (next.problem && next.problem->cached.count > 0 && IsShort<S>(*next.problem)) {

@@ -1,5 +1,5 @@
-// The algorithm `split` for entries of a cache that have keys in common (Together). A unit is a chunk and
-// some heads of keys, for all entries that share it.
+// The algorithm `split` for several entries of a cache (Together). A unit is a chunk and some heads of keys,
+// for all entries that share the chunk.
 #if defined(FOVEA_FLASH_SPLIT_TOGETHER_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef FOVEA_FLASH_SPLIT_TOGETHER_INL_H_
 #undef FOVEA_FLASH_SPLIT_TOGETHER_INL_H_
@@ -27,11 +27,14 @@ HWY_INLINE Partials<T> TakePartials(const Problem<T>& p, Carve& carve) {
   if (chunks.count > 1) partials.data = carve.Take<T>(PartialElements(p, p.kv_heads, GroupRows(p)));
   return partials;
 }
+/// The entry with the most keys.
 template <class T>
-HWY_INLINE int64_t LongestKeys(const Together<T>& t) {
-  int64_t most = 0;
-  for (int64_t n = 0; n < t.count; ++n) most = HWY_MAX(most, t.problems[n]->key_len);
-  return most;
+HWY_INLINE const Problem<T>& LongestEntry(const Together<T>& t) {
+  int64_t longest = 0;
+  for (int64_t n = 1; n < t.count; ++n) {
+    if (t.problems[n]->key_len > t.problems[longest]->key_len) longest = n;
+  }
+  return *t.problems[longest];
 }
 
 /// For `count` entries, none of which is larger than `largest`.
@@ -83,8 +86,8 @@ HWY_NOINLINE void SplitTogether(const Together<T>& t, Executor& executor, std::b
   auto* partials = carve.Take<Partials<T>>(t.count);
   for (int64_t n = 0; n < t.count; ++n) partials[n] = TakePartials(*t.problems[n], carve);
   std::byte* scratch = memory + carve.Used();
-  const Problem<T>& p = *t.problems[0];
-  const int64_t longest = LongestRows(t), rows = HWY_MAX(kMostSharing, longest), key_len = LongestKeys(t),
+  const Problem<T>& p = LongestEntry(t);
+  const int64_t longest = LongestRows(t), rows = HWY_MAX(kMostSharing, longest), key_len = p.key_len,
                 keys = FixedChunkKeys(p),
                 turns = HeadsInTurn<S>(p, longest, t.chunk_count * p.kv_heads, executor.thread_count()),
                 groups = p.kv_heads / turns;

@@ -33,13 +33,13 @@ HWY_INLINE void StoreSums(const RecurrenceProblem<T>& p, const T* sums, int64_t 
 /// `kVectors` vectors of UpdateSums at once, since one alone waits for its own multiply-adds.
 template <int kVectors, class T>
 HWY_INLINE void AddKeys(const RowsAt<T>& keys, const T* to_end, int64_t count, const T* decays,
-                        int64_t decays_step, const T* from, T* to) {
+                        bool by_channel, const T* from, T* to) {
   const hn::ScalableTag<T> d;
   using V = hn::Vec<decltype(d)>;
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
   V sum[kVectors];
   FOVEA_UNROLL for (int v = 0; v < kVectors; ++v) {
-    const V decay = decays_step ? hn::LoadU(d, decays + v * lanes) : hn::Set(d, *decays);
+    const V decay = by_channel ? hn::LoadU(d, decays + v * lanes) : hn::Set(d, *decays);
     sum[v] = hn::Mul(hn::LoadU(d, from + v * lanes), decay);
   }
   const T* key = keys.data;
