@@ -36,7 +36,7 @@ FOVEA_CLONES void exponentials(float* x, std::int64_t n, float shift, float* sum
 #pragma omp simd reduction(+ : total, before)
   for (std::int64_t i = 0; i < n; ++i) {
     before += x[i];
-    x[i] = vector_exp_nonpositive(x[i] - shift);
+    x[i] = vector_exp(x[i] - shift);
     total += x[i];
   }
   *sum = total;

@@ -1,7 +1,7 @@
 // The algorithm `split` for short heads of a cache. A sentence that a translator writes has some ten keys a
-// head. The steps of SplitBlock copy queries and sums, score keys that are not there, and have loops whose
-// lengths are known only at run time, which is more work than the products of so few keys. Here each step
-// runs over all heads of a unit, so that the heads do not wait for each other's sums.
+// head. SplitBlock copies queries and sums, and scores keys that are not there. Its loops have lengths that
+// are known only at run time. For so few keys all that is more work than the products. Here each step runs
+// over all heads of a unit, so that the heads do not wait for each other's sums.
 #if defined(FOVEA_FLASH_SPLIT_SHORT_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef FOVEA_FLASH_SPLIT_SHORT_INL_H_
 #undef FOVEA_FLASH_SPLIT_SHORT_INL_H_
@@ -50,7 +50,7 @@ HWY_INLINE void ForRunsOfHead(const HeadRuns<S>& head, int64_t length, Body&& bo
     body(head.First(n), HWY_MIN(head.rows->runs[n].count, length - begin), begin);
 }
 
-/// Fetches the lines of some heads, while those of another entry are computed: between two steps of a decoder
+/// Fetches the lines of some heads, while those of another entry are computed. Between two steps of a decoder
 /// all weights pass through the caches, and heads come from the third level or from memory. Fetched in one
 /// go, lines wait for each other.
 template <class S>
@@ -93,8 +93,8 @@ class LinesOfHeads {
   int64_t left_ = 0;  ///< elements of this run from line_ on
 };
 
-/// Whether ShortHeads may run the heads of an entry that are stored as S. By AVX-512 it was not measured, and
-/// rows of one or two vectors have loops of their own there (IfShort).
+/// Whether ShortHeads may run the heads of an entry. They are stored as S. By AVX-512 it was not measured.
+/// Rows of one or two vectors have loops of their own there (IfShort).
 template <class S, class T>
 HWY_INLINE bool TakesShortHeads(const Problem<T>& p, const ForwardOutputs<T>& out) {
   if constexpr (!std::is_same_v<S, T> || (HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3)) {

@@ -108,7 +108,7 @@ struct ChunkSum {
   X* pairs = nullptr;       // [rows / 2][to_stride]: the result in pairs of rows; for elements that are pairs
 };
 
-/// The rows of `count` that go by six, before those that go by five: sixteen rows are 6 + 5 + 5 and not
+/// The rows of `count` that go by six, before those that go by five. Sixteen rows are 6 + 5 + 5 and not
 /// 6 + 6 + 4, because eight accumulators of two vectors wait for each other. Below 0 where that does not come
 /// out.
 HWY_INLINE int64_t SixesEnd(int64_t count) {
