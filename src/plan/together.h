@@ -4,8 +4,8 @@
 // - Entries have keys in common: forks, beams, and texts whose prompts begin alike. What they share is found
 //   by where it lies in memory and is read once for all of them (Hydragen, Juravsky et al. 2024, arXiv
 //   2402.05099).
-// - Entries have few keys, as the sentences of a translator do. A call of its own, with its views and
-//   problem, costs such an entry as much as its attention.
+// - Entries have few keys, as the sentences of a translator do. A call of its own would make views and a
+//   problem for each of them.
 #pragma once
 
 #include <cstddef>
