@@ -335,7 +335,6 @@ void JointEntries::run_as(std::int64_t first, std::int64_t count, Executor& exec
       std::construct_at(problems + n, prepare<T>(plan_, call.call(), entry.sizes, carver, &serial_executor(),
                                                  step_->stored, nullptr, CacheReading::in_place)
                                           .problem);
-      problems[n].whole_row = plan_.whole_row();
     }
     addresses[n] = problems + n;
     std::construct_at(results + n);
