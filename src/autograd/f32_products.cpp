@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <cstring>
 #include <vector>
 
 #include "autograd/gemm.h"
@@ -47,8 +48,11 @@ namespace simd = kernels::HWY_NAMESPACE;
 // are the sums of oneDNN 2.6 with AVX-512, whose trainings thus keep their bits.
 constexpr int64_t kSlice = slice_of_f32;
 static_assert(tile_rows_of_any % kTileRows == 0 && panel_of_any % kTileColumns == 0);
+// AVX2 and SSE have half of the rows and half of the columns of a tile of AVX-512, or fewer.
+constexpr bool kSmallTiles = kTileRows < 12;
 // Steps of k that the panel is fetched ahead.
 constexpr int64_t kAhead = 16;
+constexpr int64_t kLine = 64 / sizeof(float);
 
 struct SliceTile {
   const float* a = nullptr;
@@ -59,6 +63,9 @@ struct SliceTile {
   bool add = false;
   float* c = nullptr;
   int64_t leading = 0, columns = 0;
+  // A step of k fetches the line here, and the next step the one `later_step` numbers behind it.
+  const float* later = nullptr;
+  int64_t later_step = 0;
 };
 
 template <int kRows, Transpose kA>
@@ -73,10 +80,10 @@ HWY_NOINLINE void Tile(const SliceTile& t) {
     b[g] = t.b + std::min<int64_t>(g, (t.columns - 1) / kTileColumns) * t.next_panel;
     FOVEA_UNROLL for (int r = 0; r < kRows; ++r) sums[r][2 * g] = sums[r][2 * g + 1] = hn::Zero(d);
   }
-  const float* a = t.a;
+  const float *a = t.a, *later = t.later;
   const int64_t row_step = kA == Transpose::no ? t.a_leading : 1,
                 step = kA == Transpose::no ? 1 : t.a_leading;
-  for (int64_t k = 0; k < t.k; ++k, a += step) {
+  const auto multiply = [&](int64_t k) HWY_ATTR {
     hn::Vec<decltype(d)> w[vectors];
     if constexpr (kA == Transpose::yes) hwy::Prefetch(a + kAhead * step);
     FOVEA_UNROLL for (int g = 0; g < vectors / 2; ++g) {
@@ -89,7 +96,20 @@ HWY_NOINLINE void Tile(const SliceTile& t) {
       const auto factor = hn::Set(d, a[r * row_step]);
       FOVEA_UNROLL for (int v = 0; v < vectors; ++v) sums[r][v] = hn::MulAdd(factor, w[v], sums[r][v]);
     }
+    a += step;
+  };
+  int64_t k = 0;
+  if constexpr (kSmallTiles) {
+    for (; k < std::min<int64_t>(kRows, t.k); ++k) {
+      __builtin_prefetch(t.c + k * t.leading, 1);
+      multiply(k);
+    }
+    for (; k < t.k; ++k, later += t.later_step) {
+      hwy::Prefetch(later);
+      multiply(k);
+    }
   }
+  for (; k < t.k; ++k) multiply(k);
   float* c = t.c;
   const float* before = t.add ? c : t.bias;
   const int64_t leading = t.leading, columns = t.columns, before_leading = t.add ? leading : 0;
@@ -135,52 +155,95 @@ constexpr std::array<TileFunction, 12> kTiles = {Tile<1, kA>,
                                                  Tile<std::min(11, kTileRows), kA>,
                                                  Tile<kTileRows, kA>};
 
+// Of the tiles whose first is `t`, the one of rows from r on and of columns from n on. Its a is `from_a`
+// numbers from that of the first.
+SliceTile TileAt(SliceTile t, int64_t r, int64_t from_a, int64_t n, int64_t columns) {
+  t.a += from_a;
+  t.b += n / kTileColumns * t.next_panel;
+  t.bias = t.bias ? t.bias + n : nullptr;
+  t.c += r * t.leading + n;
+  t.columns = std::min(columns, t.columns - n);
+  return t;
+}
+
 // Asks for the lines of c that a tile reads or writes: a vocabulary's logits are in no near cache.
 void Fetch(const float* c, int64_t leading, int64_t rows) {
   for (int64_t r = 0; r < rows; ++r) {
-    for (int64_t i = 0; i < kTileColumns; i += 16) __builtin_prefetch(c + r * leading + i, 1);
+    for (int64_t i = 0; i < kTileColumns; i += kLine) __builtin_prefetch(c + r * leading + i, 1);
   }
 }
 
-// AVX2 and SSE have half of the rows and half of the columns of a tile of AVX-512, or fewer.
-constexpr bool kSmallTiles = kTileRows < 12;
+// Lines that are read after the tiles of a group, for these to fetch. In each step of k tile i fetches the
+// line `step` further, from `from` + i · between on.
+struct Later {
+  const float* from = nullptr;
+  int64_t tiles = 0, between = 0, step = 0;
+};
+// Of numbers that lie as [k, columns], and as [rows, k].
+Later LaterColumns(const float* from, int64_t leading, int64_t columns) {
+  return {from, (columns + kLine - 1) / kLine, kLine, leading};
+}
+Later LaterRows(const float* from, int64_t leading, int64_t rows) {
+  return {from, rows, leading, 1};
+}
+Later LaterOf(const Matrix& x, int64_t width, int64_t k, Transpose across) {
+  return x.transpose == across ? LaterColumns(x.data + k * x.leading, x.leading, width)
+                               : LaterRows(x.data + k, x.leading, width);
+}
+
+// Rows [begin, end) of c in whole tiles. A panel of b stays in the first-level cache for all of them.
+void Group(TileFunction tile, const SliceTile& first, int64_t row_step, int64_t begin, int64_t end,
+           const Later& later, const Later& after_it) {
+  int64_t number = 0;
+  for (int64_t n = 0; n < first.columns; n += kTileColumns) {
+    for (int64_t r = begin; r < end; r += kTileRows, ++number) {
+      SliceTile t = TileAt(first, r, r * row_step, n, kTileColumns);
+      const bool of_first = number < later.tiles;
+      const Later& lines = of_first ? later : after_it;
+      const int64_t share = of_first ? number : number - later.tiles;
+      t.later = share < lines.tiles ? lines.from + share * lines.between : t.a;
+      t.later_step = share < lines.tiles ? lines.step : 0;
+      tile(t);
+    }
+  }
+}
+
+// A slice of a: where it lies, or a copy. Row r, where a tile begins, is r · row_step numbers from the first.
+struct SliceOfA {
+  const float* data = nullptr;
+  int64_t leading = 0, row_step = 0;
+};
 
 // The tiles of `rows` rows by the columns of `t`, which is the tile of the first. By AVX-512 a tile of a
 // stays in the first-level cache while all panels pass by. Along small tiles the panels would pass by four
-// times as fast, so there a panel stays while some rows of a pass by. A small tile has few numbers in each
-// line of a transposed a, and with a panel of b these lines are 48 KiB, more than the first-level cache. So
-// such an a is copied (docs/performance.md says what each gained). Row r of a, where a tile begins, is
-// r · row_step numbers from t.a.
-void AllTiles(Transpose a, int64_t row_step, int64_t rows, const SliceTile& t) {
-  const auto& by_rows = a == Transpose::no ? kTiles<Transpose::no> : kTiles<Transpose::yes>;
-  const auto run = [&](int64_t r, int64_t height, int64_t n, int64_t width) {
-    SliceTile one = t;
-    one.a = t.a + r * row_step;
-    one.b = t.b + n / kTileColumns * t.next_panel;
-    one.bias = t.bias ? t.bias + n : nullptr;
-    one.c = t.c + r * t.leading + n;
-    one.columns = std::min(width, t.columns - n);
-    by_rows[static_cast<size_t>(height - 1)](one);
-  };
-  const int64_t full = kSmallTiles ? rows / kTileRows * kTileRows : 0;
-  // Rows of a that stay in the second-level cache, 144 KiB, with up to 192 KiB of c.
-  constexpr int64_t group = 96;
-  static_assert(group % kTileRows == 0);
-  for (int64_t begin = 0; begin < full; begin += group) {
-    const int64_t end = std::min(full, begin + group);
-    for (int64_t n = 0; n < t.columns; n += kTileColumns) {
-      for (int64_t r = begin; r < end; r += kTileRows) {
-        if (r + kTileRows < end) Fetch(t.c + (r + kTileRows) * t.leading + n, t.leading, kTileRows);
-        run(r, kTileRows, n, kTileColumns);
-      }
+// times as fast, so there a panel stays while a group of rows of a passes by. Meanwhile the tiles fetch the
+// rows of the next group, and behind the last group the next slices of a and b.
+void AllTiles(Transpose transpose, const SliceOfA& a, int64_t rows, const SliceTile& t, const Later& next_b,
+              const Later& next_a) {
+  const auto& by_rows = transpose == Transpose::no ? kTiles<Transpose::no> : kTiles<Transpose::yes>;
+  int64_t row = 0;
+  if constexpr (kSmallTiles) {
+    // Rows of a that stay in the second-level cache, 144 KiB, with up to 192 KiB of c.
+    constexpr int64_t most = 96 / kTileRows;
+    const int64_t tiles = rows / kTileRows, groups = (tiles + most - 1) / most;
+    const auto row_of = [&](int64_t group) { return tiles * group / groups * kTileRows; };
+    for (int64_t g = 0; g < groups; ++g, row = row_of(g)) {
+      const int64_t end = row_of(g + 1);
+      if (g + 1 == groups)
+        Group(by_rows[kTileRows - 1], t, a.row_step, row, end, next_b, next_a);
+      else
+        Group(by_rows[kTileRows - 1], t, a.row_step, row, end,
+              LaterRows(a.data + end * a.row_step, a.row_step, row_of(g + 2) - end), {});
     }
   }
-  for (int64_t r = full; r < rows; r += kTileRows) {
-    const int64_t height = std::min<int64_t>(kTileRows, rows - r);
+  for (; row < rows; row += kTileRows) {
+    const int64_t height = std::min<int64_t>(kTileRows, rows - row);
     const int64_t width = kTileColumns * GroupsOf(static_cast<int>(height));
     for (int64_t n = 0; n < t.columns; n += width) {
-      if (n + width < t.columns) Fetch(t.c + r * t.leading + n + width, t.leading, height);
-      run(r, height, n, width);
+      if (n + width < t.columns) Fetch(t.c + row * t.leading + n + width, t.leading, height);
+      SliceTile one = TileAt(t, row, row * a.row_step, n, width);
+      one.later = one.a;
+      by_rows[static_cast<size_t>(height - 1)](one);
     }
   }
 }
@@ -190,17 +253,18 @@ void AllTiles(Transpose a, int64_t row_step, int64_t rows, const SliceTile& t) {
 // page apart.
 constexpr int64_t kTogether = 16;
 
-// b [k, n] in panels: [panel, kSlice, kTileColumns]. Columns past the last are 0.
+// b [k, n] in panels: [panel, k, kTileColumns]. Columns past the last are 0.
 void CopyAcross(const float* b, int64_t leading, int64_t columns, int64_t k, float* to) {
   const hn::ScalableTag<float> d;
   constexpr int64_t lanes = hn::MaxLanes(d);
   for (int64_t begin = 0; begin < k; begin += kTogether) {
     const int64_t end = std::min(k, begin + kTogether);
     for (int64_t n = 0; n < columns; n += lanes) {
-      float* panel = to + n / kTileColumns * kTileColumns * kSlice + n % kTileColumns;
+      float* panel = to + n / kTileColumns * kTileColumns * k + n % kTileColumns;
       const bool whole = n + lanes <= columns;
       for (int64_t i = begin; i < end; ++i) {
         const float* from = b + i * leading + n;
+        hwy::Prefetch(from + kTogether * leading);
         hn::StoreU(whole ? hn::LoadU(d, from) : simd::LoadWideN(d, from, columns - n), d,
                    panel + i * kTileColumns);
       }
@@ -208,16 +272,19 @@ void CopyAcross(const float* b, int64_t leading, int64_t columns, int64_t k, flo
   }
 }
 
-// a that lies as [k, rows], in tiles: [tile, kSlice, kTileRows].
+// a that lies as [k, rows], in tiles: [tile, k, kTileRows].
 void CopyTiles(const float* x, int64_t leading, int64_t rows, int64_t k, float* to) {
   for (int64_t begin = 0; begin < k; begin += kTogether) {
     const int64_t end = std::min(k, begin + kTogether);
     for (int64_t r = 0; r < rows; r += kTileRows) {
       const float* from = x + r;
-      float* tile = to + r * kSlice;
+      float* tile = to + r * k;
       if (rows - r >= kTileRows) {
-        for (int64_t i = begin; i < end; ++i)
-          std::copy_n(from + i * leading, kTileRows, tile + i * kTileRows);
+        for (int64_t i = begin; i < end; ++i) {
+          hwy::Prefetch(from + (i + kTogether) * leading);
+          // std::copy_n would call memmove, which took longer than the numbers.
+          std::memcpy(tile + i * kTileRows, from + i * leading, sizeof(float) * kTileRows);
+        }
       } else {
         for (int64_t i = begin; i < end; ++i) std::copy_n(from + i * leading, rows - r, tile + i * kTileRows);
       }
@@ -229,11 +296,8 @@ void CopyRows(const float* x, int64_t leading, int64_t rows, int64_t k, float* t
   for (int64_t r = 0; r < rows; ++r) simd::Copy(x + r * leading, k, to + r * kSlice);
 }
 
-// A slice of a: where it lies, or a copy.
-struct SliceOfA {
-  const float* data = nullptr;
-  int64_t leading = 0, row_step = 0;  // SliceTile::a_leading, and that of AllTiles
-};
+// A small tile has few numbers in each line of a transposed a, and with a panel of b these lines are 48 KiB,
+// more than the first-level cache. So such an a is copied (docs/performance.md says what it gained).
 SliceOfA ReadA(const Matrix& a, int64_t begin, int64_t rows, int64_t k, float* memory) {
   if (a.transpose == Transpose::no) {
     const float* from = a.data + begin;
@@ -245,14 +309,14 @@ SliceOfA ReadA(const Matrix& a, int64_t begin, int64_t rows, int64_t k, float* m
   const float* from = a.data + begin * a.leading;
   if (!kSmallTiles) return {from, a.leading, 1};
   CopyTiles(from, a.leading, rows, k, memory);
-  return {memory, kTileRows, kSlice};
+  return {memory, kTileRows, k};
 }
 
 // The same panels as CopyAcross makes, of x that lies as [columns, k].
 void CopyAlong(const float* x, int64_t leading, int64_t columns, int64_t k, float* to) {
   for (int64_t n = 0; n < columns; n += kTileColumns)
     simd::Transpose(x + n * leading, leading, std::min(kTileColumns, columns - n), k, kTileColumns,
-                    to + n * kSlice, kTileColumns);
+                    to + n * k, kTileColumns);
 }
 
 // Where the first slice of what is left of k ends.
@@ -272,18 +336,22 @@ void Block(const ProductBlock& p, float* a, float* b) {
     else
       CopyAlong(from_b, p.b.leading, p.n, k, b);
     const SliceOfA slice = ReadA(p.a, begin, p.m, k, a);
-    AllTiles(p.a.transpose, slice.row_step, p.m,
+    const int64_t end = begin + k;
+    const bool last = end == p.k;
+    AllTiles(p.a.transpose, slice, p.m,
              {.a = slice.data,
               .a_leading = slice.leading,
               .b = b,
-              .next_panel = kSlice * kTileColumns,
+              .next_panel = k * kTileColumns,
               .k = k,
               .bias = begin == 0 ? p.bias : nullptr,
               .add = p.add || begin > 0,
               .c = p.c,
               .leading = p.leading,
-              .columns = p.n});
-    begin += k;
+              .columns = p.n},
+             last ? Later{} : LaterOf(p.b, p.n, end, Transpose::no),
+             last ? Later{} : LaterOf(p.a, p.m, end, Transpose::yes));
+    begin = end;
   } while (begin < p.k);
 }
 

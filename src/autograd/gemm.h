@@ -36,7 +36,6 @@ struct ProductBlock {
   std::int64_t leading = 0;
 };
 /// One block on the calling thread: by f32_block_tiled, or by dnnl_sgemm if it has few rows or one column.
-/// oneDNN then adds across the lanes of vectors and copies nothing.
 void f32_block(const ProductBlock& block);
 /// An element is the bias, or what c holds, to which the sum of each slice of k is added. A slice has 384
 /// numbers; what is left, if it is less than two slices, is halved. Within a slice an element is one chain of
@@ -44,17 +43,18 @@ void f32_block(const ProductBlock& block);
 void f32_block_tiled(const ProductBlock& block);
 
 /// c[m, n] = a·b + beta·c, where a is [m, k] and b is [k, n] after their transposes, of f32 numbers that are
-/// rounded to `operands` first; beta is 0 or 1. The result is cut into blocks by the three sizes alone, and
-/// each block is computed on one thread. So the bits do not depend on the executor. Without one, it is the
-/// default executor.
+/// rounded to `operands` first; beta is 0 or 1. The result is cut into blocks, each of which is computed on
+/// one thread. No bit depends on the executor: f32_block_tiled has the same bits for any cut, and other
+/// products are cut by their sizes alone. Without an executor, it is the default one.
 void gemm(std::int64_t m, std::int64_t n, std::int64_t k, Matrix a, Matrix b, float beta, float* c,
           std::int64_t leading, Operands operands = Operands::f32, Executor* executor = nullptr);
-/// The sizes of the blocks of c into which `gemm` cuts a product.
+/// The sizes of the blocks of c into which `gemm` cuts a product for so many threads.
 struct GemmBlock {
   std::int64_t rows, columns;
 };
-GemmBlock gemm_block(std::int64_t m, std::int64_t n, std::int64_t k);
-/// c[m, n] = a·b, cut into these blocks: for `fovea bench products`, which compares sizes of blocks.
+GemmBlock gemm_block(std::int64_t m, std::int64_t n, std::int64_t k, int threads);
+/// c[m, n] = a·b by f32_block_tiled, cut into these blocks: for `fovea bench products`, which compares sizes
+/// of blocks.
 void gemm_in_blocks(GemmBlock block, std::int64_t m, std::int64_t n, std::int64_t k, Matrix a, Matrix b,
                     float* c, std::int64_t leading);
 /// c[m, n] = a·b + bias, or a·b if there is no bias.

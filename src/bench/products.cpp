@@ -75,7 +75,7 @@ TrainingProductRow measure_row(const ProductBench& bench, const TrainingProduct&
                                : autograd::Matrix{a.data<float>(), depth, autograd::Transpose::no};
   const autograd::Matrix right{b.data<float>(), columns, autograd::Transpose::no};
   const double flops = 2.0 * static_cast<double>(rows) * static_cast<double>(columns * depth);
-  const autograd::GemmBlock block = autograd::gemm_block(rows, columns, depth),
+  const autograd::GemmBlock block = autograd::gemm_block(rows, columns, depth, bench.threads),
                             half{std::max<std::int64_t>(1, block.rows / 2),
                                  std::max<std::int64_t>(1, block.columns / 2)};
   const auto in_blocks = [&](autograd::GemmBlock size) {

@@ -7,6 +7,7 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <iterator>
 #include <limits>
 #include <string>
 #include <vector>
@@ -244,7 +245,12 @@ TEST(Gemm, RoundsToNearestEvenAndKeepsNanAndInfinity) {
 }
 
 TEST(Gemm, HasTheSameBitsForAnyNumberOfThreads) {
-  for (const Sizes& s : all_sizes) {
+  std::vector<Sizes> sizes(std::begin(all_sizes), std::end(all_sizes));
+  // One block for one thread, two for two and three for five.
+  sizes.push_back({130, 128, 1500});
+  ASSERT_EQ(gemm_block(130, 128, 1500, 1).rows, 130);
+  ASSERT_LT(gemm_block(130, 128, 1500, 2).rows, gemm_block(130, 128, 1500, 1).rows);
+  for (const Sizes& s : sizes) {
     const Tensor x = Tensor::normal({s.m * s.k}, 1), y = Tensor::normal({s.k * s.n}, 2);
     const auto run = [&](Operands operands, Executor& executor) {
       const Tensor c(DType::f32, {s.m * s.n});
