@@ -157,7 +157,7 @@ constexpr std::array<TileFunction, 12> kTiles = {Tile<1, kA>,
 
 // Of the tiles whose first is `t`, the one of rows from r on and of columns from n on. Its a is `from_a`
 // numbers from that of the first.
-SliceTile TileAt(SliceTile t, int64_t r, int64_t from_a, int64_t n, int64_t columns) {
+HWY_INLINE SliceTile TileAt(SliceTile t, int64_t r, int64_t from_a, int64_t n, int64_t columns) {
   t.a += from_a;
   t.b += n / kTileColumns * t.next_panel;
   t.bias = t.bias ? t.bias + n : nullptr;
