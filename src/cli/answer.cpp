@@ -15,7 +15,7 @@ namespace {
 
 using models::AnswerRole;
 
-struct Options {
+struct AnswerCommand {
   HeadOptions head;
   std::string question;
   std::int64_t longest = 15;
@@ -68,7 +68,7 @@ void add_answers(const std::string& context, const text::Encoding& window,
   }
 }
 
-void print(const Options& o, const std::string& context, std::vector<Answer> answers) {
+void print(const AnswerCommand& o, const std::string& context, std::vector<Answer> answers) {
   std::stable_sort(answers.begin(), answers.end(),
                    [](const Answer& a, const Answer& b) { return a.score > b.score; });
   answers.resize(std::min(o.top_k, answers.size()));
@@ -96,7 +96,7 @@ void check_question(const text::Encoding& pair, std::int64_t most, std::int64_t 
         std::to_string(asked));
 }
 
-void run(const Options& o) {
+void run(const AnswerCommand& o) {
   const HeadModel model(o.head, "fovea answer", {models::FamilyHead::answer});
   // As in transformers: a long context is read in windows, which share 128 ids.
   const std::int64_t most = std::min<std::int64_t>(model.longest(), 384),
@@ -123,7 +123,7 @@ void run(const Options& o) {
 }  // namespace
 
 void register_answer(Command app) {
-  auto o = std::make_shared<Options>();
+  auto o = std::make_shared<AnswerCommand>();
   Command command =
       app.add_subcommand("answer", std::string("Find the answer to a question in texts; ") + bad_lines_help);
   add_head_options(command, o->head, "contexts in which the answer is sought");

@@ -10,7 +10,7 @@
 namespace fovea::cli {
 namespace {
 
-struct Options {
+struct BenchCommand {
   std::vector<std::int64_t> lengths{32, 64, 128, 256, 512};
   int threads = 0, beam = 1;
 };
@@ -23,7 +23,7 @@ void print_row(const bench::DecodeRow& row) {
              row.on.stats.score_evaluations, row.off.stats.score_evaluations);
 }
 
-void run_decode(const Options& o) {
+void run_decode(const BenchCommand& o) {
   nn::use_threads(o.threads);
   fmt::print(
       "Decoding one sentence, {}, source and target of the same length. Models are untrained: time does "
@@ -53,7 +53,7 @@ void register_bench(Command app) {
   register_bench_train(bench);
   register_bench_inference(bench);
   register_bench_model(bench);
-  auto o = std::make_shared<Options>();
+  auto o = std::make_shared<BenchCommand>();
   Command decode =
       bench.add_subcommand("decode", "Decoding with and without reuse of keys, values and states");
   decode.add_option("--lengths", o->lengths, "source and target lengths").check(in_range(2, 100000));

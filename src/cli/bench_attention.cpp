@@ -13,7 +13,7 @@
 namespace fovea::cli {
 namespace {
 
-struct Options {
+struct BenchAttentionCommand {
   std::vector<std::int64_t> lengths{1024, 4096};
   std::vector<std::string> masks{"everything", "causal", "window(255,0)"};
   std::string score = "scaled-dot", clock = "wall";
@@ -27,7 +27,7 @@ void print_pass(const bench::PassCost& pass) {
              pass.megabytes);
 }
 
-void print_header(const Options& o, double limit, std::size_t width) {
+void print_header(const BenchAttentionCommand& o, double limit, std::size_t width) {
   const bench::AttentionSizes& sizes = o.bench.sizes;
   const std::int64_t longest = *std::max_element(o.lengths.begin(), o.lengths.end());
   fmt::print(
@@ -43,7 +43,7 @@ void print_header(const Options& o, double limit, std::size_t width) {
   fmt::print("\n");
 }
 
-void run(Options o) {
+void run(BenchAttentionCommand o) {
   nn::use_threads(o.threads);
   bench::AttentionSizes& sizes = o.bench.sizes;
   if (sizes.kv_heads > 0 && sizes.heads % sizes.kv_heads != 0)
@@ -78,7 +78,7 @@ void run(Options o) {
 }  // namespace
 
 void register_bench_attention(Command bench) {
-  auto o = std::make_shared<Options>();
+  auto o = std::make_shared<BenchAttentionCommand>();
   bench::AttentionSizes& sizes = o->bench.sizes;
   sizes.kv_heads = 0;
   Command command = bench.add_subcommand("attention", "Time, arithmetic and memory of the attention engine");

@@ -13,7 +13,7 @@ namespace {
 
 using nlohmann::json;
 
-struct Options {
+struct BenchKernelsCommand {
   bench::ReportOptions report{.rivals = {.script = "bench/rivals.py", .threads = 0}};
   bool quick = false, list = false;
   std::string json_path, from, markdown;
@@ -22,7 +22,7 @@ struct Options {
   bool prints_table() const { return json_path != "-"; }
 };
 
-std::vector<bench::BenchCase> chosen_cases(const Options& o) {
+std::vector<bench::BenchCase> chosen_cases(const BenchKernelsCommand& o) {
   std::vector<bench::BenchCase> cases =
       bench::cases_named(o.quick ? bench::CaseSet::quick : bench::CaseSet::all, o.only);
   if (cases.empty())
@@ -31,7 +31,7 @@ std::vector<bench::BenchCase> chosen_cases(const Options& o) {
   return cases;
 }
 
-void write_json(const Options& o, const json& report) {
+void write_json(const BenchKernelsCommand& o, const json& report) {
   if (o.json_path == "-")
     fmt::print("{}\n", report.dump(1));
   else if (!o.json_path.empty())
@@ -43,7 +43,7 @@ void print_begin(const json& report, const std::string& rows) {
   std::fflush(stdout);
 }
 
-json measured(const Options& o) {
+json measured(const BenchKernelsCommand& o) {
   const std::vector<bench::BenchCase> cases = chosen_cases(o);
   const auto begin = [&](const json& report, double seconds) {
     if (o.prints_table())
@@ -58,7 +58,7 @@ json measured(const Options& o) {
   return bench::measure_report(o.report, cases, {begin, row});
 }
 
-void run(Options o) {
+void run(BenchKernelsCommand o) {
   if (o.list) {
     for (const bench::BenchCase& c : chosen_cases(o)) fmt::print("{}\n", c.name());
     return;
@@ -88,7 +88,7 @@ void run(Options o) {
 }  // namespace
 
 void register_bench_kernels(Command bench) {
-  auto o = std::make_shared<Options>();
+  auto o = std::make_shared<BenchKernelsCommand>();
   Command command = bench.add_subcommand(
       "kernels", "Every kernel compared with this machine's limit and with other libraries");
   command.add_option("--seconds", o->report.seconds, "time for a row, unless its rounds take longer")

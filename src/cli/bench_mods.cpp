@@ -9,12 +9,12 @@
 namespace fovea::cli {
 namespace {
 
-struct Options {
+struct BenchModsCommand {
   bench::ModsBench bench;
   int threads = 0;
 };
 
-void run(const Options& o) {
+void run(const BenchModsCommand& o) {
   nn::use_threads(o.threads);
   fmt::print(
       "Mods and normalisers, length {}, {} heads of {}, {}, {} threads; gradients of arguments included.\n",
@@ -32,7 +32,7 @@ void run(const Options& o) {
 }  // namespace
 
 void register_bench_mods(Command bench) {
-  auto o = std::make_shared<Options>();
+  auto o = std::make_shared<BenchModsCommand>();
   Command command = bench.add_subcommand("mods", "What mods and normalisers cost beside plain softmax");
   command.add_option("--length", o->bench.length, "the number of queries and of keys")
       .check(in_range(1, 1 << 15));

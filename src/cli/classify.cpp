@@ -14,12 +14,12 @@ namespace {
 
 using nlohmann::ordered_json;
 
-struct Options {
+struct ClassifyCommand {
   HeadOptions head;
   std::size_t top_k = 1;
 };
 
-void run(const Options& o) {
+void run(const ClassifyCommand& o) {
   const HeadModel model(o.head, "fovea classify", {models::FamilyHead::sequence_labels});
   const std::vector<std::string>& labels = model.config().labels;
   const std::size_t shown = o.top_k == 0 ? labels.size() : std::min(o.top_k, labels.size());
@@ -47,7 +47,7 @@ void run(const Options& o) {
 }  // namespace
 
 void register_classify(Command app) {
-  auto o = std::make_shared<Options>();
+  auto o = std::make_shared<ClassifyCommand>();
   Command command =
       app.add_subcommand("classify", std::string("Say which labels texts have; ") + bad_lines_help);
   add_head_options(command, o->head, "texts to classify");

@@ -17,7 +17,7 @@
 namespace fovea::cli {
 namespace {
 
-struct Options {
+struct ConvertCommand {
   std::string model, output;
   models::ConvertOptions convert;
   std::int64_t shard_mb = 5 << 10;
@@ -50,7 +50,7 @@ void write_marian_tokenizer(const std::filesystem::path& from, const std::filesy
   files::write_file(to / "tokenizer_config.json", config.dump(2) + "\n");
 }
 
-void run(Options o) {
+void run(ConvertCommand o) {
   o.convert.shard_bytes = static_cast<std::size_t>(o.shard_mb) << 20;
   CountProgress progress("convert", "tensors");
   o.convert.progress = [&](std::int64_t count, std::int64_t total) { progress.show(count, total); };
@@ -66,7 +66,7 @@ void run(Options o) {
 }  // namespace
 
 void register_convert(Command app) {
-  auto o = std::make_shared<Options>();
+  auto o = std::make_shared<ConvertCommand>();
   Command command = app.add_subcommand(
       "convert", "Write a model's folder anew: other types of weights, shards, for other libraries");
   command.add_option("--model", o->model, "folder of a model, of ours or of transformers").required();

@@ -11,7 +11,7 @@
 namespace fovea::cli {
 namespace {
 
-struct Options {
+struct CorpusCommand {
   std::string output, language = "fr", file;
   std::int64_t count = 30000, held_out = 1000;
   int min_words = 3, max_words = 60;
@@ -27,7 +27,7 @@ void write(const text::ParallelCorpus& corpus, const std::string& prefix, const 
   files::write_file(prefix + ".align", alignments);
 }
 
-void run_generated(const Options& o) {
+void run_generated(const CorpusCommand& o) {
   const auto split = [&](text::Split which, std::int64_t count, text::LengthShape lengths) {
     return text::generate_corpus({.seed = o.seed,
                                   .count = count,
@@ -41,7 +41,7 @@ void run_generated(const Options& o) {
   write(split(text::Split::test, o.held_out, text::LengthShape::uniform), o.output + ".test", "fr");
 }
 
-void run_gettext(const Options& o) {
+void run_gettext(const CorpusCommand& o) {
   if (o.language == "en")
     throw InvalidArgument("fovea corpus gettext", "--language", "another language than the source's", "en");
   const text::GettextResult all = text::gettext_corpus({.language = o.language});
@@ -51,7 +51,7 @@ void run_gettext(const Options& o) {
   write(text::select_split(all.corpus, text::Split::test), o.output + ".test", o.language);
 }
 
-void run_manuals(const Options& o) {
+void run_manuals(const CorpusCommand& o) {
   const text::ManualTexts texts = text::read_manuals(o.file);
   for (const auto& [name, part] :
        {std::pair("train", &texts.train), std::pair("valid", &texts.valid), std::pair("test", &texts.test)}) {
@@ -70,7 +70,7 @@ void register_corpus(Command app) {
       "corpus",
       "Write a parallel corpus, generated or from this machine's gettext catalogues, or a text to continue");
   corpus.require_subcommand();
-  auto g = std::make_shared<Options>();
+  auto g = std::make_shared<CorpusCommand>();
   Command generated =
       corpus.add_subcommand("generated", "English-French from a grammar, with gold word alignments");
   generated.add_option("--output", g->output, "prefix of the files").required();
@@ -81,12 +81,12 @@ void register_corpus(Command app) {
   generated.add_option("--max-words", g->max_words).check(in_range(3, 60));
   generated.add_option("--seed", g->seed);
   generated.callback([g] { run_generated(*g); });
-  auto c = std::make_shared<Options>();
+  auto c = std::make_shared<CorpusCommand>();
   Command gettext = corpus.add_subcommand("gettext", "The translations of installed programs' messages");
   gettext.add_option("--output", c->output, "prefix of the files").required();
   gettext.add_option("--language", c->language);
   gettext.callback([c] { run_gettext(*c); });
-  auto m = std::make_shared<Options>();
+  auto m = std::make_shared<CorpusCommand>();
   Command manuals = corpus.add_subcommand(
       "manuals", "The licences and manuals installed here, as a text for language models in three parts");
   manuals.add_option("--output", m->output, "prefix of the files").required();

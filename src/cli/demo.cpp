@@ -21,7 +21,7 @@
 namespace fovea::cli {
 namespace {
 
-struct Options {
+struct DemoCommand {
   std::string output = "demo";
   double minutes = 1.0;  // a model
   std::int64_t pairs = 30000;
@@ -49,7 +49,7 @@ constexpr Bucket buckets[] = {{"up to 15", 3, 15}, {"16-25", 16, 25}, {"26-39", 
 // Mostly short sentences, so that less than a minute is enough to learn the words. One pair in seven is long:
 // without these, positions beyond 40 would occur in only 3 % of the pairs, and a Transformer cannot translate
 // positions that it has not seen.
-text::ParallelCorpus mixed(const Options& o, std::int64_t count, text::Split split) {
+text::ParallelCorpus mixed(const DemoCommand& o, std::int64_t count, text::Split split) {
   const std::int64_t long_count = count / 7;
   text::ParallelCorpus corpus =
       text::generate_corpus({.seed = o.seed, .count = count - long_count, .split = split});
@@ -91,7 +91,8 @@ constexpr std::int64_t batch_words = 800;
 //
 // Several stretches are timed, and the second fastest counts: other work of the machine slows some of them.
 // With the mean of a single stretch, a model once had 951 updates for its minute, which took 35 s.
-std::int64_t updates_in_time(const Options& o, models::SequenceToSequence& model, const train::Data& data) {
+std::int64_t updates_in_time(const DemoCommand& o, models::SequenceToSequence& model,
+                             const train::Data& data) {
   constexpr std::int64_t skipped = 5, stretch = 10, stretches = 6;  // the first ones also find memory
   const auto batches = train::make_batches(data.train, batch_words, o.seed, 0);
   const std::int64_t updates = std::min<std::int64_t>(skipped + stretch * stretches, std::ssize(batches));
@@ -118,7 +119,7 @@ std::int64_t updates_in_time(const Options& o, models::SequenceToSequence& model
       10, static_cast<std::int64_t>(o.minutes * 60 / seconds[seconds.size() > 1 ? 1 : 0]));
 }
 
-train::TrainOptions options_of(const Options& o, const Contender& c, std::int64_t updates) {
+train::TrainOptions options_of(const DemoCommand& o, const Contender& c, std::int64_t updates) {
   train::TrainOptions t;
   t.batch_words = batch_words;
   // Rejected: a rate that falls with the square root of the updates. The Transformer then had a lower BLEU on
@@ -144,7 +145,7 @@ struct Trained {
   double error_rate = -1.0;
 };
 
-std::vector<double> bleu_by_length(train::Translator& translator, const Options& o) {
+std::vector<double> bleu_by_length(train::Translator& translator, const DemoCommand& o) {
   std::vector<double> scores;
   for (const Bucket& bucket : buckets) {
     const text::ParallelCorpus test = text::generate_corpus({.seed = o.seed + 3,
@@ -166,7 +167,7 @@ std::vector<double> bleu_by_length(train::Translator& translator, const Options&
 }
 
 // The reference is given to the model, so that every model is judged on the same words.
-double alignment_error_rate(train::Translator& translator, const Options& o) {
+double alignment_error_rate(train::Translator& translator, const DemoCommand& o) {
   const text::ParallelCorpus test = text::generate_corpus({.seed = o.seed + 4,
                                                            .count = 200,
                                                            .lengths = text::LengthShape::mostly_short,
@@ -190,13 +191,13 @@ void print_table(const std::vector<Trained>& trained) {
 }
 
 // NAME-light.svg and NAME-dark.svg: a page shows the one that its reader's theme asks for.
-void write_in_both_themes(const Options& o, const std::string& name, const inspect::Drawing& picture) {
+void write_in_both_themes(const DemoCommand& o, const std::string& name, const inspect::Drawing& picture) {
   for (const auto& [theme, suffix] :
        {std::pair(inspect::Theme::light, "light"), std::pair(inspect::Theme::dark, "dark")})
     (void)drawing().write(fmt::format("{}/{}-{}.svg", o.output, name, suffix), picture, {.theme = theme});
 }
 
-void show_sentences(std::vector<Trained>& trained, inspect::ReportData& report, const Options& o) {
+void show_sentences(std::vector<Trained>& trained, inspect::ReportData& report, const DemoCommand& o) {
   int count = 0;
   for (const text::SentencePair& pair : text::held_out_sentences().pairs) {
     fmt::print("\n{}\n", text::detokenize(pair.source));
@@ -268,7 +269,7 @@ void claim_folder(const std::string& folder) {
     throw FileError(marker.string(), -1, "cannot be written");
 }
 
-void run(const Options& o) {
+void run(const DemoCommand& o) {
   catch_signals();
   nn::use_threads(o.threads);
   claim_folder(o.output);
@@ -314,7 +315,7 @@ void run(const Options& o) {
 }  // namespace
 
 void register_demo(Command app) {
-  auto o = std::make_shared<Options>();
+  auto o = std::make_shared<DemoCommand>();
   Command command =
       app.add_subcommand("demo", "Train three models side by side and show what attention cures");
   command.add_option("--output", o->output, "folder for models and report");

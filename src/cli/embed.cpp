@@ -19,7 +19,7 @@
 namespace fovea::cli {
 namespace {
 
-struct Options {
+struct EmbedCommand {
   std::string model, ids, input, targets, output, prompt_name, compare, weights = "f32";
   bool hidden = false, logits = false, sentence = false, truncate = false, json = false;
   int threads = 0;
@@ -35,7 +35,7 @@ struct Computes {
   std::int64_t vocabulary = 0, positions = 0;
 };
 
-Computes model_of(const Options& o, const std::filesystem::path& path, autograd::WeightType weights) {
+Computes model_of(const EmbedCommand& o, const std::filesystem::path& path, autograd::WeightType weights) {
   const models::ModelFolder folder(path);
   const auto kind = models::family_kind(folder.config());
   const bool translator = kind == models::FamilyKind::translator;
@@ -80,7 +80,7 @@ Computes model_of(const Options& o, const std::filesystem::path& path, autograd:
 
 // What the model does not read is named by its line before anything is computed. --truncate cuts what is
 // long.
-void check_ids(const Options& o, const std::string& file, const Computes& model,
+void check_ids(const EmbedCommand& o, const std::string& file, const Computes& model,
                std::vector<Ids>& sequences) {
   for (std::size_t s = 0; s < sequences.size(); ++s) {
     Ids& ids = sequences[s];
@@ -100,7 +100,7 @@ void check_ids(const Options& o, const std::string& file, const Computes& model,
 }
 
 // What the sequences come from, for errors.
-std::string source_of(const Options& o) {
+std::string source_of(const EmbedCommand& o) {
   const std::string& file = o.ids.empty() ? o.input : o.ids;
   return name_of(file);
 }
@@ -113,7 +113,7 @@ struct Lines {
 };
 
 // The lines of --ids-file, or those of --input with the ids that `ids_of` gives them.
-Lines read_lines(const Options& o, const std::function<Ids(const std::string&)>& ids_of) {
+Lines read_lines(const EmbedCommand& o, const std::function<Ids(const std::string&)>& ids_of) {
   Lines lines;
   if (!o.ids.empty()) {
     lines.sequences = read_ids(o.ids);
@@ -130,7 +130,7 @@ Lines read_lines(const Options& o, const std::function<Ids(const std::string&)>&
   return lines;
 }
 
-void check(const Options& o) {
+void check(const EmbedCommand& o) {
   if (int{o.hidden} + int{o.logits} + int{o.sentence} != 1)
     throw InvalidArgument("fovea embed", "--hidden, --logits, --sentence", "one of them",
                           o.hidden || o.logits || o.sentence ? "several" : "none");
@@ -157,7 +157,7 @@ bool has_pooled_logits(const std::filesystem::path& path) {
 }
 
 // What the weights change.
-void print_errors(const Options& o, const models::RowErrors& errors) {
+void print_errors(const EmbedCommand& o, const models::RowErrors& errors) {
   if (o.json)
     return print_line({{"weights", o.weights},
                        {"compared_with", o.compare},
@@ -171,7 +171,7 @@ void print_errors(const Options& o, const models::RowErrors& errors) {
              errors.least_cosine);
 }
 
-const std::string& prompt_of(const Options& o, const models::SentenceFolder& folder) {
+const std::string& prompt_of(const EmbedCommand& o, const models::SentenceFolder& folder) {
   try {
     return folder.prompt(o.prompt_name);
   } catch (const InvalidArgument& error) {
@@ -180,7 +180,7 @@ const std::string& prompt_of(const Options& o, const models::SentenceFolder& fol
 }
 
 // One vector for each line, as the folder of sentence-transformers says.
-void write_sentences(const Options& o) {
+void write_sentences(const EmbedCommand& o) {
   if (!o.targets.empty())
     throw InvalidArgument("fovea embed", "--target-ids-file", "nothing beside --sentence", o.targets);
   train::SentenceEmbedder embedder(o.model, autograd::parse_weight_type(o.weights));
@@ -212,7 +212,7 @@ void write_sentences(const Options& o) {
 }
 
 // The rows of each line, or of a head with labels of texts its numbers.
-void write_rows(const Options& o) {
+void write_rows(const EmbedCommand& o) {
   const std::optional<models::SentenceFolder> sentences = models::read_sentence_folder(o.model);
   const std::filesystem::path path = sentences ? sentences->model : std::filesystem::path(o.model);
   const Computes model = model_of(o, path, autograd::parse_weight_type(o.weights));
@@ -261,7 +261,7 @@ void write_rows(const Options& o) {
   if (exact) print_errors(o, errors);
 }
 
-void run(const Options& o) {
+void run(const EmbedCommand& o) {
   check(o);
   nn::use_threads(o.threads);
   o.sentence ? write_sentences(o) : write_rows(o);
@@ -270,7 +270,7 @@ void run(const Options& o) {
 }  // namespace
 
 void register_embed(Command app) {
-  auto o = std::make_shared<Options>();
+  auto o = std::make_shared<EmbedCommand>();
   Command command = app.add_subcommand("embed", "Write what a model computes for texts or token ids");
   command.add_option("--model", o->model, "folder of an encoder or a language model").required();
   command.add_option("--input", o->input,

@@ -15,7 +15,7 @@ namespace {
 
 using nlohmann::ordered_json;
 
-struct Options {
+struct FillCommand {
   HeadOptions head;
   std::size_t top_k = 5;
 };
@@ -36,7 +36,7 @@ struct Filling {
 
 // The best tokens for one mask, and the text with each. Other masks stay in it.
 std::vector<Filling> fillings(const HeadModel& model, const text::Encoding& encoding, std::int64_t row,
-                              std::span<const float> logits, const Options& o, bool only_mask) {
+                              std::span<const float> logits, const FillCommand& o, bool only_mask) {
   const std::vector<double> scores = models::scores_of(models::ScoreFunction::softmax, logits);
   std::vector<std::int32_t> order(scores.size());
   for (std::size_t i = 0; i < order.size(); ++i) order[i] = static_cast<std::int32_t>(i);
@@ -57,7 +57,7 @@ std::vector<Filling> fillings(const HeadModel& model, const text::Encoding& enco
   return best;
 }
 
-void print(const Options& o, const std::vector<Filling>& best) {
+void print(const FillCommand& o, const std::vector<Filling>& best) {
   for (const Filling& filling : best)
     fmt::print("{:.4f}\t{}\t{}\n", filling.probability, filling.token, filling.text);
   if (o.top_k != 1) fmt::print("\n");
@@ -73,7 +73,7 @@ ordered_json json_of(const text::ByteRange& place, const std::vector<Filling>& b
   return {{"begin", place.begin}, {"end", place.end}, {"tokens", list}};
 }
 
-void run(const Options& o) {
+void run(const FillCommand& o) {
   const HeadModel model(o.head, "fovea fill", {models::FamilyHead::masked});
   if (!model.read().mask_id)
     throw FileError(o.head.model, -1,
@@ -110,7 +110,7 @@ void run(const Options& o) {
 }  // namespace
 
 void register_fill(Command app) {
-  auto o = std::make_shared<Options>();
+  auto o = std::make_shared<FillCommand>();
   Command command = app.add_subcommand(
       "fill", std::string("Say which words fit in the place of a mask, such as [MASK]; ") + bad_lines_help);
   add_head_options(command, o->head, "texts with the mask token of the model");

@@ -18,7 +18,7 @@
 namespace fovea::cli {
 namespace {
 
-struct Options {
+struct InspectCommand {
   std::string model, source, target, source_ids, target_ids, html, picture, graph,
       theme = "light", over = "tokens", weights = "f32";
   std::vector<std::string> words, maps;
@@ -37,11 +37,11 @@ void check_line(const char* flag, const std::string& line) {
 }
 
 // Checks the options before the model is read.
-bool wants_maps(const Options& o) {
+bool wants_maps(const InspectCommand& o) {
   return !o.html.empty() || !o.picture.empty() || !o.graph.empty() || o.show || o.json;
 }
 
-void check_options(const Options& o) {
+void check_options(const InspectCommand& o) {
   check_line("--source", o.source);
   check_line("--target", o.target);
   for (const std::string& word : o.words) check_line("--word", word);
@@ -77,7 +77,7 @@ void check_options(const Options& o) {
 // The maps whose graph is drawn. --map names them by the beginnings of their names. Without --map the last
 // map of the encoder is drawn, in which a sentence attends to itself. A model without an encoder shows its
 // last map.
-std::vector<inspect::AttentionMap> chosen_maps(const Options& o, const inspect::InspectPage& page) {
+std::vector<inspect::AttentionMap> chosen_maps(const InspectCommand& o, const inspect::InspectPage& page) {
   std::vector<inspect::AttentionMap> chosen;
   for (const std::string& name : o.maps) {
     const std::size_t before = chosen.size();
@@ -96,7 +96,7 @@ std::vector<inspect::AttentionMap> chosen_maps(const Options& o, const inspect::
   return {encoder != page.maps.rend() ? *encoder : page.maps.back()};
 }
 
-std::vector<inspect::PickedWord> picked_words(const Options& o, const inspect::AttentionMap& map) {
+std::vector<inspect::PickedWord> picked_words(const InspectCommand& o, const inspect::AttentionMap& map) {
   std::vector<inspect::PickedWord> picked;
   for (const std::string& word : o.words) {
     const std::vector<inspect::PickedWord> places = inspect::find_word(map, word);
@@ -122,7 +122,7 @@ void warn(const std::string& path, const pictures::Uncovered& uncovered) {
              path, fmt::join(uncovered, " "));
 }
 
-void draw_graphs(const Options& o, const inspect::InspectPage& page) {
+void draw_graphs(const InspectCommand& o, const inspect::InspectPage& page) {
   const pictures::RenderOptions rendering{.theme = o.theme == "dark" ? inspect::Theme::dark
                                                                      : inspect::Theme::light};
   if (!o.picture.empty()) warn(o.picture, drawing().write(o.picture, drawing().draw_page(page), rendering));
@@ -180,14 +180,14 @@ void print_json(const inspect::InspectPage& page) {
 }
 
 // The files and the output that the options ask for.
-void show_page(const Options& o, const inspect::InspectPage& page) {
+void show_page(const InspectCommand& o, const inspect::InspectPage& page) {
   if (!o.html.empty()) inspect::write_html(o.html, page);
   draw_graphs(o, page);
   if (o.json) print_json(page);
 }
 
 // What each layer keeps. A model whose layers are all attention has only maps to show.
-void print_facts(const Options& o, const inspect::InspectPage& page) {
+void print_facts(const InspectCommand& o, const inspect::InspectPage& page) {
   if (page.facts.empty() && !wants_maps(o))
     throw InvalidArgument(
         "fovea inspect", "--html, --picture, --graph, --show, --json",
@@ -198,11 +198,11 @@ void print_facts(const Options& o, const inspect::InspectPage& page) {
   for (const auto& [layer, keeps] : page.facts) fmt::print("{}: {}\n", layer, keeps);
 }
 
-autograd::WeightType weights_of(const Options& o) {
+autograd::WeightType weights_of(const InspectCommand& o) {
   return autograd::parse_weight_type(o.weights);
 }
 
-void show_tokens(const Options& o, TokenPage page, const std::string& output) {
+void show_tokens(const InspectCommand& o, TokenPage page, const std::string& output) {
   page.page.source = o.source.empty() ? o.source_ids : o.source;
   page.page.output = output;
   if (page.page.maps.empty() && wants_maps(o))
@@ -216,7 +216,7 @@ void show_tokens(const Options& o, TokenPage page, const std::string& output) {
 }
 
 // `prefix`: of a translator's folder, before each of its texts.
-text::Pieces source_of(const Options& o, const std::string& prefix = {}) {
+text::Pieces source_of(const InspectCommand& o, const std::string& prefix = {}) {
   if (!o.source_ids.empty()) {
     text::Pieces pieces = text::number_pieces(parse_ids(o.source_ids, "--source-ids"));
     check_length("--source-ids", pieces.ids.size());
@@ -228,7 +228,7 @@ text::Pieces source_of(const Options& o, const std::string& prefix = {}) {
 }
 
 // One text alone, of a language model or an encoder.
-void run_reader(const Options& o, const models::ModelFolder& folder) {
+void run_reader(const InspectCommand& o, const models::ModelFolder& folder) {
   for (const auto& [flag, given] :
        {std::pair("--target", !o.target.empty()), std::pair("--target-ids", !o.target_ids.empty())}) {
     if (given)
@@ -242,7 +242,7 @@ void run_reader(const Options& o, const models::ModelFolder& folder) {
 }
 
 // What a translator of another library writes: the ids that are given, or its own translation.
-Ids target_of(const Options& o, const models::ModelFolder& folder, const Ids& source) {
+Ids target_of(const InspectCommand& o, const models::ModelFolder& folder, const Ids& source) {
   if (!o.target_ids.empty()) return parse_ids(o.target_ids, "--target-ids");
   const models::GenerationDefaults defaults = folder.generation();
   if (o.target.empty()) {
@@ -265,7 +265,7 @@ Ids target_of(const Options& o, const models::ModelFolder& folder, const Ids& so
   return ids;
 }
 
-void run_family_translator(const Options& o, const models::ModelFolder& folder) {
+void run_family_translator(const InspectCommand& o, const models::ModelFolder& folder) {
   text::Pieces source = source_of(o, folder.generation().prefix);
   const Ids ids = target_of(o, folder, source.ids);
   check_length(o.target_ids.empty() ? "--target" : "--target-ids", ids.size());
@@ -279,7 +279,7 @@ void run_family_translator(const Options& o, const models::ModelFolder& folder) 
   if (!o.json) fmt::print("{}\n", written);
 }
 
-void run_own_translator(const Options& o) {
+void run_own_translator(const InspectCommand& o) {
   for (const auto& [flag, given] :
        {std::pair("--source-ids", !o.source_ids.empty()), std::pair("--target-ids", !o.target_ids.empty()),
         std::pair("--over", o.over == "words")}) {
@@ -306,7 +306,7 @@ void run_own_translator(const Options& o) {
   if (!o.json) fmt::print("{}\n", target);
 }
 
-void run(const Options& o) {
+void run(const InspectCommand& o) {
   check_options(o);
   const models::ModelFolder folder(o.model);
   const auto kind = models::family_kind(folder.config());
@@ -318,7 +318,7 @@ void run(const Options& o) {
 }  // namespace
 
 void register_inspect(Command app) {
-  auto o = std::make_shared<Options>();
+  auto o = std::make_shared<InspectCommand>();
   Command command = app.add_subcommand("inspect",
                                        "Write every layer's and head's attention matrix as a page and a "
                                        "picture, and the words joined by arcs");

@@ -14,13 +14,13 @@
 namespace fovea::cli {
 namespace {
 
-struct Options {
+struct RankCommand {
   HeadOptions head;
   std::string query;
   std::size_t top_k = 0;
 };
 
-void print_best(const Options& o, const std::vector<std::string>& passages,
+void print_best(const RankCommand& o, const std::vector<std::string>& passages,
                 const std::vector<double>& scores) {
   for (const std::size_t number : models::best_of(scores, o.top_k)) {
     if (o.head.json)
@@ -32,7 +32,7 @@ void print_best(const Options& o, const std::vector<std::string>& passages,
 }
 
 // By a model that reads the query and a passage at once.
-void rank_pairs(const Options& o) {
+void rank_pairs(const RankCommand& o) {
   const HeadModel model(o.head, "fovea rank", {models::FamilyHead::sequence_labels});
   if (model.config().labels.size() != 1)
     throw FileError(models::config_path(o.head.model).string(), -1,
@@ -54,7 +54,7 @@ void rank_pairs(const Options& o) {
 }
 
 // By the vectors of the query and of each passage, which the model reads alone.
-void rank_vectors(const Options& o) {
+void rank_vectors(const RankCommand& o) {
   nn::use_threads(o.head.threads);
   train::SentenceEmbedder embedder(o.head.model, autograd::parse_weight_type(o.head.weights));
   const models::SentenceFolder& folder = embedder.folder();
@@ -75,14 +75,14 @@ void rank_vectors(const Options& o) {
              models::similarities(folder.similarity, query, vectors_of(passages, folder.passage_prompt())));
 }
 
-void run(const Options& o) {
+void run(const RankCommand& o) {
   models::makes_sentence_vectors(o.head.model) ? rank_vectors(o) : rank_pairs(o);
 }
 
 }  // namespace
 
 void register_rank(Command app) {
-  auto o = std::make_shared<Options>();
+  auto o = std::make_shared<RankCommand>();
   Command command = app.add_subcommand("rank",
                                        "Sort passages by how well they answer a query, by a model that "
                                        "scores pairs of texts or by the vectors "

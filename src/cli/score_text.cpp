@@ -20,7 +20,7 @@
 namespace fovea::cli {
 namespace {
 
-struct Options {
+struct ScoreTextCommand {
   TextOptions text;
   std::string ids, weights = "f32", compare;
   std::int64_t window = 0;
@@ -36,7 +36,7 @@ struct Scored {
   Ids ids;
 };
 
-std::vector<Scored> texts_and_ids(const Options& o, const models::ModelFolder& folder,
+std::vector<Scored> texts_and_ids(const ScoreTextCommand& o, const models::ModelFolder& folder,
                                   std::int64_t vocabulary) {
   std::vector<Scored> scored;
   if (!o.ids.empty()) {
@@ -51,7 +51,8 @@ std::vector<Scored> texts_and_ids(const Options& o, const models::ModelFolder& f
 
 // One text that may be longer than what the model reads: windows one behind the other, each of which sees its
 // own tokens alone.
-void score_in_windows(const Options& o, const models::ModelFolder& folder, models::LanguageModel& model) {
+void score_in_windows(const ScoreTextCommand& o, const models::ModelFolder& folder,
+                      models::LanguageModel& model) {
   if (o.text.input.empty() || !o.text.texts.empty())
     throw InvalidArgument("fovea score text", "--window", "--input beside it, and no text as an argument",
                           o.text.input.empty() ? "no --input" : "a text");
@@ -92,7 +93,7 @@ models::LanguageModel model_of(const models::ModelFolder& folder, const std::str
 }
 
 // What the weights change, over all texts: two models read them.
-void compare_weights(const Options& o, const models::ModelFolder& folder) {
+void compare_weights(const ScoreTextCommand& o, const models::ModelFolder& folder) {
   models::LanguageModel exact = model_of(folder, o.compare), given = model_of(folder, o.weights);
   const std::vector<Scored> texts = texts_and_ids(o, folder, given.config().vocabulary);
   models::LanguageErrors errors;
@@ -129,7 +130,7 @@ void compare_weights(const Options& o, const models::ModelFolder& folder) {
   fmt::print("perplexity       {:.4f}, with {} {:.4f}\n", given_perplexity, o.compare, exact_perplexity);
 }
 
-void run(const Options& o) {
+void run(const ScoreTextCommand& o) {
   if (!o.ids.empty() && (!o.text.texts.empty() || !o.text.input.empty()))
     throw InvalidArgument("fovea score text", "--ids-file", "nothing beside texts", o.ids);
   nn::use_threads(o.text.threads);
@@ -187,7 +188,7 @@ void run(const Options& o) {
 }  // namespace
 
 void register_score_text(Command score) {
-  auto o = std::make_shared<Options>();
+  auto o = std::make_shared<ScoreTextCommand>();
   Command command =
       score.add_subcommand("text",
                            "How probable a language model finds texts: log-probability in nats, tokens, "

@@ -13,7 +13,7 @@
 namespace fovea::cli {
 namespace {
 
-struct Options {
+struct ShortlistCommand {
   std::string model, source, target, tsv, corpus = "files";
   std::int64_t translations = 50, always = 100, max_length = 200;
   std::int64_t corpus_size = 50000;
@@ -22,7 +22,7 @@ struct Options {
 };
 
 // An option that would change nothing is refused.
-void check(const Options& o, Command command) {
+void check(const ShortlistCommand& o, Command command) {
   const auto refuse = [&](const std::string& beside, std::initializer_list<const char*> options) {
     for (const char* option : options) {
       if (command.given(option))
@@ -36,7 +36,7 @@ void check(const Options& o, Command command) {
   if (!o.tsv.empty()) refuse("--train-tsv", {"--train-source", "--train-target"});
 }
 
-text::ParallelCorpus read_corpus(const Options& o) {
+text::ParallelCorpus read_corpus(const ShortlistCommand& o) {
   if (o.corpus == "generated") return text::generate_corpus({.seed = o.seed, .count = o.corpus_size});
   if (o.tsv.empty() && (o.source.empty() || o.target.empty()))
     throw InvalidArgument("fovea shortlist", "--train-source, --train-target",
@@ -45,7 +45,7 @@ text::ParallelCorpus read_corpus(const Options& o) {
                        : text::read_tsv(o.tsv, {}).corpus;
 }
 
-void run(const Options& o) {
+void run(const ShortlistCommand& o) {
   if (!models::is_own_translator(models::ModelFolder(o.model).config()))
     throw FileError(o.model, -1, "is no translator of fovea train");
   const auto tokenizer = text::load_tokenizer(o.model);
@@ -77,7 +77,7 @@ void run(const Options& o) {
 }  // namespace
 
 void register_shortlist(Command app) {
-  auto o = std::make_shared<Options>();
+  auto o = std::make_shared<ShortlistCommand>();
   Command command = app.add_subcommand(
       "shortlist", "Learn which target pieces a source piece has, for translate --shortlist");
   command.add_option("--model", o->model, "folder that train wrote; gets shortlist.bin").required();

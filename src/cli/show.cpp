@@ -21,7 +21,7 @@ namespace {
 
 using nlohmann::ordered_json;
 
-struct Options {
+struct ShowCommand {
   std::string folder;
   bool json = false, families = false;
 };
@@ -197,7 +197,7 @@ void print_sizes(const models::FamilyConfig& c) {
     fmt::print("positions   any number\n");
 }
 
-void print_families(const Options& o) {
+void print_families(const ShowCommand& o) {
   ordered_json all = ordered_json::object();
   for (const std::string_view family : models::families()) {
     const std::vector<std::string> classes = models::family_classes(family);
@@ -207,7 +207,7 @@ void print_families(const Options& o) {
   if (o.json) fmt::print("{}\n", all.dump(2));
 }
 
-void run(const Options& o) {
+void run(const ShowCommand& o) {
   if (o.families != o.folder.empty())
     throw InvalidArgument("fovea show", "folder",
                           o.families ? "none beside --families" : "a folder, or --families",
@@ -266,7 +266,7 @@ void run(const Options& o) {
 }  // namespace
 
 void register_show(Command app) {
-  auto o = std::make_shared<Options>();
+  auto o = std::make_shared<ShowCommand>();
   Command command =
       app.add_subcommand("show", "Say what the folder of a model is, and whether it can be run");
   command.add_option("folder", o->folder, "folder with config.json and weights");

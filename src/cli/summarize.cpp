@@ -13,14 +13,14 @@
 namespace fovea::cli {
 namespace {
 
-struct Options {
+struct SummarizeCommand {
   TextOptions text;
   train::FamilyTranslatorOptions family;
   bool truncate = false;
   std::string weights = "f32";
 };
 
-void run(const Options& o) {
+void run(const SummarizeCommand& o) {
   const std::string command = "fovea summarize";
   if (!train::FamilyTranslator::is_in(o.text.model))
     throw FileError(o.text.model, -1,
@@ -43,7 +43,7 @@ void run(const Options& o) {
 }  // namespace
 
 void register_summarize(Command app) {
-  auto o = std::make_shared<Options>();
+  auto o = std::make_shared<SummarizeCommand>();
   Command command = app.add_subcommand(
       "summarize",
       std::string("Write shorter texts: with T5, BART, mBART and Marian of transformers. An empty line has "

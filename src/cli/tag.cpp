@@ -14,7 +14,7 @@ namespace {
 using models::TagJoin;
 using nlohmann::ordered_json;
 
-struct Options {
+struct TagCommand {
   HeadOptions head;
   TagJoin join = TagJoin::first;
 };
@@ -39,7 +39,7 @@ std::vector<models::TokenPlace> places_of(const text::JsonTokenizer& tokenizer, 
   return places;
 }
 
-void print(const Options& o, const std::string& text, const std::vector<models::TaggedSpan>& spans) {
+void print(const TagCommand& o, const std::string& text, const std::vector<models::TaggedSpan>& spans) {
   ordered_json list = ordered_json::array();
   for (const models::TaggedSpan& span : spans) {
     const std::string words = text.substr(span.begin, span.end - span.begin);
@@ -58,7 +58,7 @@ void print(const Options& o, const std::string& text, const std::vector<models::
     fmt::print("\n");
 }
 
-void run(const Options& o) {
+void run(const TagCommand& o) {
   const HeadModel model(o.head, "fovea tag", {models::FamilyHead::token_labels});
   const auto print_text = [&](const std::string& text, std::span<const text::Encoding> sequences,
                               std::span<const Tensor> logits) {
@@ -73,7 +73,7 @@ void run(const Options& o) {
 }  // namespace
 
 void register_tag(Command app) {
-  auto o = std::make_shared<Options>();
+  auto o = std::make_shared<TagCommand>();
   Command command = app.add_subcommand(
       "tag", std::string("Find names and other labelled words in texts; ") + bad_lines_help);
   add_head_options(command, o->head, "texts to tag");

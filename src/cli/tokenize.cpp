@@ -20,14 +20,14 @@ namespace {
 
 using nlohmann::ordered_json;
 
-struct Options {
+struct TokenizeCommand {
   std::string model, input = "/dev/stdin", output, write;
   bool json = false, pieces = false, decode = false, plain = false, limits = false, keep = false,
        input_given = false;
 };
 
 // A line of --json: a string, or an array of two.
-std::vector<std::string> texts_of(const Options& o, const std::string& line, std::int64_t number) {
+std::vector<std::string> texts_of(const TokenizeCommand& o, const std::string& line, std::int64_t number) {
   if (!o.json) return {line};
   std::string text = line;
   files::JsonScanner scanner(o.input, text, files::JsonScanner::Position::byte);
@@ -59,7 +59,7 @@ std::string json_of(const TokenizerType& tokenizer, const text::Encoding& encodi
       .dump(-1, ' ', false, ordered_json::error_handler_t::replace);
 }
 
-Ids ids_of(const Options& o, const std::string& line, std::int64_t number) {
+Ids ids_of(const TokenizeCommand& o, const std::string& line, std::int64_t number) {
   try {
     return line.empty() ? Ids() : parse_ids(line, "ids");
   } catch (const InvalidArgument& error) {
@@ -68,14 +68,14 @@ Ids ids_of(const Options& o, const std::string& line, std::int64_t number) {
 }
 
 template <typename TokenizerType>
-std::string line_of(const Options& o, const TokenizerType& tokenizer, const Ids& ids) {
+std::string line_of(const TokenizeCommand& o, const TokenizerType& tokenizer, const Ids& ids) {
   if (!o.pieces) return fmt::format("{}", fmt::join(ids, " "));
   std::vector<std::string> pieces;
   for (const std::int32_t id : ids) pieces.push_back(tokenizer.token(id));
   return fmt::format("{}", fmt::join(pieces, " "));
 }
 
-std::string answer(const Options& o, const text::JsonTokenizer& tokenizer, const std::string& line,
+std::string answer(const TokenizeCommand& o, const text::JsonTokenizer& tokenizer, const std::string& line,
                    std::int64_t number) {
   if (o.decode) {
     const std::string text =
@@ -94,7 +94,7 @@ std::string answer(const Options& o, const text::JsonTokenizer& tokenizer, const
 }
 
 // By the files that a folder has instead of a tokenizer.json.
-std::string answer(const Options& o, const text::PieceReader& reader, const std::string& line,
+std::string answer(const TokenizeCommand& o, const text::PieceReader& reader, const std::string& line,
                    std::int64_t number) {
   try {
     if (o.decode) {
@@ -114,7 +114,7 @@ std::string answer(const Options& o, const text::PieceReader& reader, const std:
 }
 
 // An option that would change nothing is refused.
-void check(const Options& o, const std::vector<std::filesystem::path>& files) {
+void check(const TokenizeCommand& o, const std::vector<std::filesystem::path>& files) {
   const auto refuse = [](const char* option, const std::string& expected, const std::string& got) {
     throw InvalidArgument("fovea tokenize", option, expected, got);
   };
@@ -142,7 +142,7 @@ void check(const Options& o, const std::vector<std::filesystem::path>& files) {
 }
 
 // These need what only a tokenizer.json has: limits, and tokens that are marked as special.
-void check_without_json(const Options& o) {
+void check_without_json(const TokenizeCommand& o) {
   for (const auto& [name, given] :
        {std::pair{"--limits", o.limits}, {"--keep-special", o.keep}, {"--write", !o.write.empty()}}) {
     if (given)
@@ -152,7 +152,7 @@ void check_without_json(const Options& o) {
 }
 
 template <typename TokenizerType>
-void run(const Options& o, const TokenizerType& tokenizer) {
+void run(const TokenizeCommand& o, const TokenizerType& tokenizer) {
   TextWindows lines(o.input);
   Output output(o.output);
   FailedTexts failed;
@@ -179,7 +179,7 @@ void run(const Options& o, const TokenizerType& tokenizer) {
   failed.end(count);
 }
 
-void run(const Options& o) {
+void run(const TokenizeCommand& o) {
   const std::filesystem::path model = o.model;
   if (std::filesystem::is_directory(model) && !text::has_folder_tokenizer(model)) {
     check(o, {model / "source.spm", model / "target.spm", model / "vocab.json", model / "spm.model"});
@@ -202,7 +202,7 @@ void run(const Options& o) {
 }  // namespace
 
 void register_tokenize(Command app) {
-  auto o = std::make_shared<Options>();
+  auto o = std::make_shared<TokenizeCommand>();
   Command command = app.add_subcommand(
       "tokenize", std::string("Write the token ids of texts, or the texts of ids; ") + bad_lines_help);
   command.add_option("--model", o->model, "folder with a tokenizer, or a tokenizer.json").required();

@@ -17,7 +17,7 @@
 namespace fovea::cli {
 namespace {
 
-struct Options {
+struct TranslateCommand {
   std::string model, input, target, output, alignment, reuse = "on", weights = "f32";
   int beam = 5, n_best = 1, threads = 0;
   double normalize = 1.0, length_factor = 2.0;
@@ -37,17 +37,17 @@ struct Options {
   }
 };
 
-TextOutput output_of(const Options& o) {
+TextOutput output_of(const TranslateCommand& o) {
   return {.n_best = o.n_best, .alignment = o.alignment, .show = o.show, .json = o.json};
 }
 
 // Sixteen batches of similar length, so that little is padding and all cores have work.
-TextWindows lines_of(const Options& o, const std::string& path) {
+TextWindows lines_of(const TranslateCommand& o, const std::string& path) {
   return TextWindows(path, {.most_lines = 16 * static_cast<std::int64_t>(o.batch)});
 }
 
 // Alignments of given translations, a line each, as `fovea score alignment` reads them.
-void align_lines(const Options& o, train::Translator& translator, Output& output,
+void align_lines(const TranslateCommand& o, train::Translator& translator, Output& output,
                  const std::vector<std::string>& sources, const std::vector<std::string>& targets) {
   for (std::size_t i = 0; i < sources.size() && !stop_requested(); ++i) {
     const train::Translation t = translator.align(sources[i], targets[i]);
@@ -60,7 +60,7 @@ void align_lines(const Options& o, train::Translator& translator, Output& output
 }
 
 // Two files are read whole, so that a line without its partner is found before anything is written.
-std::vector<std::string> lines_to_align(const Options& o, const std::string& path,
+std::vector<std::string> lines_to_align(const TranslateCommand& o, const std::string& path,
                                         const text::Tokenizer& tokenizer) {
   std::vector<std::string> lines = all_lines(path);
   for (std::size_t i = 0; i < lines.size(); ++i) {
@@ -72,7 +72,7 @@ std::vector<std::string> lines_to_align(const Options& o, const std::string& pat
   return lines;
 }
 
-void align(const Options& o, train::Translator& translator) {
+void align(const TranslateCommand& o, train::Translator& translator) {
   if (input_path(o.input) == input_path(o.target) && input_path(o.target) == "/dev/stdin")
     throw InvalidArgument("fovea translate", "--target", "a file, because the source is standard input",
                           o.target);
@@ -86,7 +86,7 @@ void align(const Options& o, train::Translator& translator) {
   align_lines(o, translator, output, lines, targets);
 }
 
-void refuse_output_that_is_read(const Options& o) {
+void refuse_output_that_is_read(const TranslateCommand& o) {
   for (const std::string* read : {&o.input, &o.target}) {
     if (!o.output.empty() && !read->empty() && same_file(o.output, *read))
       throw InvalidArgument("fovea translate", "--output", "a file other than those it reads", o.output);
@@ -94,7 +94,7 @@ void refuse_output_that_is_read(const Options& o) {
 }
 
 // A translator of another library. Its folder says what the command line does not.
-void run_family(const Options& o) {
+void run_family(const TranslateCommand& o) {
   for (const auto& [option, given] : {std::pair{"--target", !o.target.empty()},
                                       {"--stats", o.stats},
                                       {"--reuse", o.reuse == "off"},
@@ -124,7 +124,7 @@ void run_family(const Options& o) {
   print_translations("fovea translate", lines, translate, output_of(o), output);
 }
 
-void refuse_options_of_families(const Options& o) {
+void refuse_options_of_families(const TranslateCommand& o) {
   for (const auto& [option, given] : {std::pair{"--task", !o.task.empty()},
                                       {"--prefix", o.prefix.has_value()},
                                       {"--source-language", !o.source_language.empty()},
@@ -137,7 +137,7 @@ void refuse_options_of_families(const Options& o) {
   }
 }
 
-std::shared_ptr<const models::Shortlist> shortlist_of(const Options& o, std::int64_t vocabulary) {
+std::shared_ptr<const models::Shortlist> shortlist_of(const TranslateCommand& o, std::int64_t vocabulary) {
   if (!o.shortlist) return nullptr;
   try {
     return std::make_shared<const models::Shortlist>(
@@ -163,7 +163,7 @@ std::exception_ptr named(const std::exception_ptr& error) {
   }
 }
 
-void translate(const Options& o, train::Translator& translator) {
+void translate(const TranslateCommand& o, train::Translator& translator) {
   const train::TranslateOptions options{
       .search = {.beam_size = o.beam,
                  .normalize = o.normalize,
@@ -209,7 +209,7 @@ void translate(const Options& o, train::Translator& translator) {
   print_stats();
 }
 
-void run(const Options& o) {
+void run(const TranslateCommand& o) {
   catch_signals();
   nn::use_threads(o.threads);
   refuse_output_that_is_read(o);
@@ -232,7 +232,7 @@ void run(const Options& o) {
 }  // namespace
 
 void register_translate(Command app) {
-  auto o = std::make_shared<Options>();
+  auto o = std::make_shared<TranslateCommand>();
   Command command = app.add_subcommand(
       "translate",
       std::string("Translate lines with a trained model, as they come. An empty line has an empty "
