@@ -19,16 +19,12 @@ namespace {
 // An operand is off by 2^-8 of itself at most, so a product by 2^-7.
 constexpr double rounding = 0x1p-7, epsilon = 0x1p-24;
 
-double rounded(float x) {
-  return static_cast<float>(bfloat16(x));
-}
-
 // Σ a[i, k]·b[k, j] of rounded numbers, and Σ |a·b|.
 struct Sum {
   double sum = 0.0, size = 0.0;
   void add(float a, float b) {
-    sum += rounded(a) * rounded(b);
-    size += std::abs(rounded(a) * rounded(b));
+    sum += rounded_to_bf16(a) * rounded_to_bf16(b);
+    size += std::abs(rounded_to_bf16(a) * rounded_to_bf16(b));
   }
   // Of `count` terms in f32.
   void expect(float found, std::int64_t count) const {

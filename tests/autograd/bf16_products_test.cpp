@@ -40,10 +40,6 @@ std::vector<Bf16Path> paths() {
 
 constexpr std::int64_t rows = 53;
 
-double rounded(float x) {
-  return static_cast<float>(bfloat16(x));
-}
-
 TEST(Bf16Products, EveryPathSumsTheProductsOfRoundedNumbers) {
   for (const auto& [in, out] : product_sizes) {
     SCOPED_TRACE(std::to_string(in) + " to " + std::to_string(out));
@@ -57,9 +53,9 @@ TEST(Bf16Products, EveryPathSumsTheProductsOfRoundedNumbers) {
           double sum = start, unrounded = start, size = std::abs(start);
           for (std::int64_t k = 0; k < in; ++k) {
             const float a = x.data<float>()[r * in + k], b = weight.data<float>()[n * in + k];
-            sum += rounded(a) * rounded(b);
+            sum += rounded_to_bf16(a) * rounded_to_bf16(b);
             unrounded += static_cast<double>(a) * b;
-            size += std::abs(rounded(a) * rounded(b));
+            size += std::abs(rounded_to_bf16(a) * rounded_to_bf16(b));
           }
           const double found = y.data<float>()[r * out + n];
           // A sum of in + 1 terms in f32; and what WeightType::bf16 states.

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "fovea/core/dtype.h"
 #include "fovea/core/philox.h"
 #include "fovea/core/tensor.h"
 
@@ -15,6 +16,10 @@ inline Tensor drawn(const Shape& shape, std::uint64_t seed) {
   for (std::int64_t i = 0; i < tensor.count(); ++i)
     tensor.data<float>()[i] = 2.0f * static_cast<float>(random.next_uniform()) - 1.0f;
   return tensor;
+}
+
+inline double rounded_to_bf16(float x) {
+  return static_cast<float>(bfloat16(x));
 }
 
 }  // namespace fovea::autograd

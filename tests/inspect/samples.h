@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <limits>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -54,5 +55,12 @@ inline const std::vector<std::string> hostile = {"</script><script>alert(1)</scr
                                                  "txt",
                                                  "broken \xff\xc3 utf-8 \xed\xa0\x80",
                                                  ""};
+
+inline std::vector<std::string> lines_of(const std::string& text) {
+  std::vector<std::string> lines;
+  std::istringstream stream(text);
+  for (std::string line; std::getline(stream, line);) lines.push_back(line);
+  return lines;
+}
 
 }  // namespace fovea::inspect::samples

@@ -6,7 +6,6 @@
 #include <cmath>
 #include <cwchar>
 #include <regex>
-#include <sstream>
 
 #include "fovea/core/error.h"
 #include "fovea/inspect/graph.h"
@@ -24,14 +23,7 @@ AttentionMap words(int heads, const std::vector<std::string>& queries, const std
   return map;
 }
 
-std::vector<std::string> lines_of(const std::string& text) {
-  std::vector<std::string> lines;
-  std::istringstream stream(text);
-  for (std::string line; std::getline(stream, line);) lines.push_back(line);
-  return lines;
-}
-
-std::string without_colours(const std::string& text) {
+std::string without_styles(const std::string& text) {
   return std::regex_replace(text, std::regex("\x1b\\[(0|1|[34]8;5;[0-9]+|[34]8;2;[0-9]+;[0-9]+;[0-9]+)m"),
                             "");
 }
@@ -80,7 +72,7 @@ TEST(TerminalGraph, StrokesJoinTheWordsThatAttendToEachOther) {
       for (const bool picked : {false, true}) {
         const std::vector<PickedWord> word =
             picked ? std::vector<PickedWord>{{Side::query, query}} : std::vector<PickedWord>{};
-        const std::vector<std::string> lines = lines_of(draw_terminal_graph(map, {}, word, kPlain));
+        const std::vector<std::string> lines = samples::lines_of(draw_terminal_graph(map, {}, word, kPlain));
         const std::size_t spacing = picked ? 1 : 2;  // a short sentence has empty lines between its words
         ASSERT_EQ(lines.size(), 1 + (kWords - 1) * spacing + 1);
         std::vector<int> left, right;
@@ -107,7 +99,8 @@ TEST(TerminalGraph, AStrokeHasTheColourOfTheHeadWithTheLargestPart) {
   const Pen pen = resolve(style);
   for (const auto& [heads, strongest] : {std::pair(std::vector<int>{}, 1), {std::vector<int>{0, 2}, 2}}) {
     for (const std::vector<PickedWord>& word : {std::vector<PickedWord>{}, {{Side::query, 0}}}) {
-      const std::string drawn = draw_terminal_graph(map, heads, word, style), line = lines_of(drawn).back();
+      const std::string drawn = draw_terminal_graph(map, heads, word, style),
+                        line = samples::lines_of(drawn).back();
       for (const int head : {0, 1, 2})
         EXPECT_EQ(line.find(foreground(series_on_any_ground(head), pen)) != std::string::npos,
                   head == strongest);
@@ -120,7 +113,7 @@ TEST(TerminalGraph, AStrokeHasTheColourOfTheHeadWithTheLargestPart) {
 TEST(TerminalGraph, TheLargestWeightOfAWordAndWhatIsNotFiniteIsSeen) {
   AttentionMap map = words(1, {"a", "b"}, {"c", "d"});
   map.weights = {0.3F, 0.7F, 0.9F, std::nanf("")};
-  const std::vector<std::string> lines = lines_of(draw_terminal_graph(map, {}, {}, kPlain));
+  const std::vector<std::string> lines = samples::lines_of(draw_terminal_graph(map, {}, {}, kPlain));
   EXPECT_EQ(lines.at(1).substr(0, 4), "0.70");
   EXPECT_EQ(lines.at(3).substr(0, 4), " NaN");
 }
@@ -139,7 +132,7 @@ TEST(TerminalGraph, WideWordsAreAligned) {
     const AttentionMap map = words(2, queries, keys);
     for (const std::vector<PickedWord>& word :
          {std::vector<PickedWord>{}, {{Side::query, 1}}, {{Side::key, 2}}}) {
-      const std::vector<std::string> lines = lines_of(draw_terminal_graph(map, {}, word, kPlain));
+      const std::vector<std::string> lines = samples::lines_of(draw_terminal_graph(map, {}, word, kPlain));
       std::vector<int> first, last;
       for (const std::string& line : lines) {
         const std::vector<char32_t> codes = decode_utf8(line);
@@ -174,9 +167,9 @@ TEST(TerminalGraph, EveryLineFitsTheWidthAndNoTokenHasControls) {
         for (const std::vector<PickedWord>& picked :
              {std::vector<PickedWord>{}, {{Side::query, 0}, {Side::key, 1}}}) {
           const TerminalStyle style{.colour = colour, .charset = charset, .width = width};
-          const std::string drawn = without_colours(draw_terminal_graph(map, {}, picked, style) +
-                                                    draw_terminal_graph(more, {}, picked, style));
-          for (const std::string& line : lines_of(drawn)) {
+          const std::string drawn = without_styles(draw_terminal_graph(map, {}, picked, style) +
+                                                   draw_terminal_graph(more, {}, picked, style));
+          for (const std::string& line : samples::lines_of(drawn)) {
             int columns = 0;
             for (const char32_t code : decode_utf8(line)) {
               EXPECT_FALSE(is_control(code)) << line;

@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <regex>
-#include <sstream>
 
 #include "fovea/core/error.h"
 #include "inspect/samples.h"
@@ -13,13 +12,6 @@ namespace fovea::inspect {
 namespace {
 
 const TerminalStyle kUnicode{.colour = Colour::never, .charset = Charset::unicode, .width = 80};
-
-std::vector<std::string> lines_of(const std::string& text) {
-  std::vector<std::string> lines;
-  std::istringstream stream(text);
-  for (std::string line; std::getline(stream, line);) lines.push_back(line);
-  return lines;
-}
 
 int width_of_line(const std::string& line) {
   int width = 0;
@@ -40,7 +32,7 @@ TEST(Terminal, EveryLineFitsTheWidth) {
     for (const Charset charset : {Charset::unicode, Charset::ascii}) {
       for (const Colour colour : {Colour::never, Colour::always}) {
         const std::string drawn = draw_terminal(wide, {.colour = colour, .charset = charset, .width = width});
-        for (const std::string& line : lines_of(without_colours(drawn))) {
+        for (const std::string& line : samples::lines_of(without_colours(drawn))) {
           EXPECT_LE(width_of_line(line), width) << line;
         }
       }
@@ -53,7 +45,7 @@ TEST(Terminal, EveryColumnAppearsOnceUnderItsLabel) {
   const std::string drawn = draw_terminal(wide, kUnicode);
   for (const std::string& token : wide.source_tokens) {
     int count = 0;
-    for (const std::string& line : lines_of(drawn)) {
+    for (const std::string& line : samples::lines_of(drawn)) {
       // The label lines above the columns form stairs: each ends in its label, after lines and spaces only.
       const std::size_t at = line.rfind(' ');
       count += line.substr(at == std::string::npos ? 0 : at + 1) == token;
@@ -64,12 +56,12 @@ TEST(Terminal, EveryColumnAppearsOnceUnderItsLabel) {
 
 TEST(Terminal, TheDarkestCellIsTheLargestWeight) {
   AlignmentMatrix one{{"le", "chat"}, {"the", "cat"}, {0.9F, 0.0F, 0.0F, 0.9F}};
-  const std::vector<std::string> lines = lines_of(draw_terminal(one, kUnicode));
+  const std::vector<std::string> lines = samples::lines_of(draw_terminal(one, kUnicode));
   ASSERT_EQ(lines.size(), 5U);  // two stairs, two rows, the scale
   EXPECT_EQ(lines[2], "   le ██· ");
   EXPECT_EQ(lines[3], " chat · ██");
   const TerminalStyle ascii{.colour = Colour::never, .charset = Charset::ascii, .width = 80};
-  EXPECT_EQ(lines_of(draw_terminal(one, ascii))[2], "   le @@. ");
+  EXPECT_EQ(samples::lines_of(draw_terminal(one, ascii))[2], "   le @@. ");
 }
 
 TEST(Terminal, AsciiIsAscii) {

@@ -15,7 +15,7 @@ namespace {
 
 using Ids = std::vector<std::int32_t>;
 
-LanguageModel tiny() {
+LanguageModel sharp() {
   LanguageModel model({.vocabulary = 7, .dim = 8, .feed_forward = 12, .heads = 2, .layers = 2}, 5);
   // Sharper than a fresh model, so that no two texts are as probable.
   for (const nn::Parameter& parameter : model.parameters().all()) {
@@ -50,7 +50,7 @@ void all_texts(LanguageModel& model, const Ids& prompt, Ids& ids, std::int64_t l
 }
 
 TEST(BeamSearch, FindsTheBestOfAllTextsIfItKeepsEnough) {
-  LanguageModel model = tiny();
+  LanguageModel model = sharp();
   const Ids prompt{1, 4, 2};
   for (const double penalty : {0.0, 1.0, -0.5}) {
     std::vector<BeamText> all;
@@ -74,7 +74,7 @@ TEST(BeamSearch, FindsTheBestOfAllTextsIfItKeepsEnough) {
 }
 
 TEST(BeamSearch, OneBeamIsGreedy) {
-  LanguageModel model = tiny();
+  LanguageModel model = sharp();
   const Ids prompt{1, 4, 2};
   const Generated greedy = generate(model, prompt, {.temperature = 0.0, .length = 12});
   const std::vector<BeamText> found = search(model, prompt, {.beams = 1, .length = 12});
@@ -86,7 +86,7 @@ TEST(BeamSearch, OneBeamIsGreedy) {
 }
 
 TEST(BeamSearch, EndsWhereItIsTold) {
-  LanguageModel model = tiny();
+  LanguageModel model = sharp();
   const Ids prompt{1, 4, 2};
   BeamOptions options{.beams = 3, .length = 20};
   options.ends = [](std::span<const std::int32_t> ids) { return ids.size() == 4; };
@@ -103,7 +103,7 @@ TEST(BeamSearch, EndsWhereItIsTold) {
 
 // Many texts side by side, of which the last starts when others have ended, have the bits of one alone.
 TEST(BeamSearch, ManyAreAsEachAlone) {
-  LanguageModel model = tiny();
+  LanguageModel model = sharp();
   std::vector<BeamRequest> requests;
   for (std::int32_t i = 0; i < 5; ++i) {
     BeamRequest& request = requests.emplace_back();
@@ -134,7 +134,7 @@ TEST(BeamSearch, ManyAreAsEachAlone) {
 
 // What one request asks for leaves no id; the others go on.
 TEST(BeamSearch, OneThatFailsLeavesTheOthers) {
-  LanguageModel model = tiny();
+  LanguageModel model = sharp();
   std::vector<BeamRequest> requests(3, {{1, 2}, {.beams = 2, .length = 4}});
   requests[1].options.rules.suppress = {0, 1, 2, 3, 4, 5, 6};
   KvCache cache({.layers = model.cache_layers()});
@@ -152,7 +152,7 @@ TEST(BeamSearch, OneThatFailsLeavesTheOthers) {
 }
 
 TEST(BeamSearch, FollowsRules) {
-  LanguageModel model = tiny();
+  LanguageModel model = sharp();
   const Ids prompt{1, 4, 2};
   BeamOptions options{.beams = 3, .length = 9, .stop = {3}};
   options.rules = {.no_repeat_ngram = 1, .ends = {3}, .forced_eos = {3}, .suppress = {5}};

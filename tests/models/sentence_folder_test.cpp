@@ -12,7 +12,7 @@
 namespace fovea::models {
 namespace {
 
-using Kind = SentencePooling::Kind;
+using PoolingKind = SentencePooling::Kind;
 
 class SentenceFolders : public ::testing::Test {
  protected:
@@ -44,14 +44,14 @@ class SentenceFolders : public ::testing::Test {
 TEST_F(SentenceFolders, OldAndNewFormsAreRead) {
   const auto old = read_sentence_folder(folder_);
   ASSERT_TRUE(old);
-  EXPECT_EQ(old->pooling.kind, Kind::mean);
+  EXPECT_EQ(old->pooling.kind, PoolingKind::mean);
   EXPECT_TRUE(old->pooling.normalize);
   EXPECT_EQ(old->model, folder_);
   EXPECT_FALSE(old->max_length);
   write("1_Pooling/config.json",
         R"({"embedding_dimension": 3, "pooling_mode": "cls", "include_prompt": true})");
   write("sentence_bert_config.json", R"({"max_seq_length": 7})");
-  EXPECT_EQ(read_sentence_folder(folder_)->pooling.kind, Kind::first);
+  EXPECT_EQ(read_sentence_folder(folder_)->pooling.kind, PoolingKind::first);
   EXPECT_EQ(read_sentence_folder(folder_)->max_length, 7);
   EXPECT_FALSE(read_sentence_folder(folder_ / "1_Pooling"));
 }
@@ -160,16 +160,16 @@ TEST(SentencePoolingTest, FollowsTheDefinitions) {
   Tensor rows = Tensor::zeros(DType::f32, {1, 2, 2});
   const float values[] = {1.0f, -5.0f, 3.0f, 1.0f};
   std::copy(std::begin(values), std::end(values), rows.data<float>());
-  const auto pooled = [&](Kind kind, bool normalize = false) {
+  const auto pooled = [&](PoolingKind kind, bool normalize = false) {
     const Tensor result = SentencePooling{kind, normalize}.apply(rows);
     return std::pair(result.data<float>()[0], result.data<float>()[1]);
   };
-  EXPECT_EQ(pooled(Kind::first), std::pair(1.0f, -5.0f));
-  EXPECT_EQ(pooled(Kind::last), std::pair(3.0f, 1.0f));
-  EXPECT_EQ(pooled(Kind::mean), std::pair(2.0f, -2.0f));
-  EXPECT_EQ(pooled(Kind::max), std::pair(3.0f, 1.0f));
-  EXPECT_FLOAT_EQ(pooled(Kind::mean_sqrt_len).first, 4.0f / std::sqrt(2.0f));
-  EXPECT_FLOAT_EQ(pooled(Kind::mean, true).second, -std::sqrt(0.5f));
+  EXPECT_EQ(pooled(PoolingKind::first), std::pair(1.0f, -5.0f));
+  EXPECT_EQ(pooled(PoolingKind::last), std::pair(3.0f, 1.0f));
+  EXPECT_EQ(pooled(PoolingKind::mean), std::pair(2.0f, -2.0f));
+  EXPECT_EQ(pooled(PoolingKind::max), std::pair(3.0f, 1.0f));
+  EXPECT_FLOAT_EQ(pooled(PoolingKind::mean_sqrt_len).first, 4.0f / std::sqrt(2.0f));
+  EXPECT_FLOAT_EQ(pooled(PoolingKind::mean, true).second, -std::sqrt(0.5f));
 }
 
 }  // namespace

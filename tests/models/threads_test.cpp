@@ -16,7 +16,7 @@ namespace fovea::models {
 namespace {
 
 // Wide and long enough that products, sums of columns and Adam have several units of work.
-constexpr std::int64_t vocabulary = 700, dim = 64, size = 24, length = 20;
+constexpr std::int64_t small_vocabulary = 700, dim = 64, size = 24, length = 20;
 
 Batch some_batch() {
   Batch batch;
@@ -26,7 +26,7 @@ Batch some_batch() {
     batch.source_lengths.push_back(length - n % 5);
     batch.target_lengths.push_back(length - n % 7);
     for (std::int64_t t = 0; t < length; ++t) {
-      const auto id = static_cast<std::int32_t>(4 + (n * 131 + t * 17) % (vocabulary - 4));
+      const auto id = static_cast<std::int32_t>(4 + (n * 131 + t * 17) % (small_vocabulary - 4));
       batch.source.push_back(t < length - n % 5 ? id : 0);
       batch.target_input.push_back(t < length - n % 7 ? id : 0);
       batch.target_output.push_back(t < length - n % 7 ? id : -1);
@@ -35,9 +35,10 @@ Batch some_batch() {
   return batch;
 }
 
-using Loss = std::function<nn::Var(nn::Context&, autograd::CrossEntropyStats*)>;
+using LossWithStats = std::function<nn::Var(nn::Context&, autograd::CrossEntropyStats*)>;
 
-void update_three_times(nn::ParameterSet& parameters, autograd::Operands precision, const Loss& loss) {
+void update_three_times(nn::ParameterSet& parameters, autograd::Operands precision,
+                        const LossWithStats& loss) {
   nn::Adam adam(parameters, {.clip_norm = 1.0});
   for (std::uint64_t step = 0; step < 3; ++step) {
     autograd::Tape tape(precision);
@@ -93,7 +94,7 @@ void expect_the_same_translator(Make&& make) {
 
 TEST(Threads, DoNotChangeTheBitsOfATransformer) {
   expect_the_same_translator([] {
-    return make_transformer({.vocabulary = vocabulary,
+    return make_transformer({.vocabulary = small_vocabulary,
                              .dim = dim,
                              .feed_forward = 300,
                              .heads = 4,
@@ -108,7 +109,7 @@ TEST(Threads, DoNotChangeTheBitsOfAnRnn) {
   for (const autograd::Cell cell : {autograd::Cell::gru, autograd::Cell::lstm}) {
     expect_the_same_translator([cell] {
       return make_rnn(
-          {.vocabulary = vocabulary, .embedding = dim, .hidden = 96, .cell = cell, .dropout = 0.1f}, 7);
+          {.vocabulary = small_vocabulary, .embedding = dim, .hidden = 96, .cell = cell, .dropout = 0.1f}, 7);
     });
   }
 }

@@ -65,7 +65,7 @@ bool same_bits(const ConstTensorView& a, const ConstTensorView& b) {
   return x.bytes() == y.bytes() && std::memcmp(x.raw(), y.raw(), x.bytes()) == 0;
 }
 
-class AttentionInRandomOperations : public testing::TestWithParam<int> {};
+class AttentionInRandomOperations : public ::testing::TestWithParam<int> {};
 
 TEST_P(AttentionInRandomOperations, HasTheBitsOfAGatheredCopy) {
   const KvCacheOptions options = case_of(GetParam()).options;
@@ -73,7 +73,7 @@ TEST_P(AttentionInRandomOperations, HasTheBitsOfAGatheredCopy) {
   PhiloxStream random(7);
   std::int64_t compared = 0, shared = 0;
   const std::int64_t count = operations();
-  for (std::int64_t n = 0; n < count && !testing::Test::HasFailure(); ++n) {
+  for (std::int64_t n = 0; n < count && !::testing::Test::HasFailure(); ++n) {
     driver.step();
     if (n % 8 != 0) continue;
     for (std::size_t l = 0; l < options.layers.size(); ++l) {
@@ -151,7 +151,7 @@ TEST_P(AttentionInRandomOperations, HasTheBitsOfAGatheredCopy) {
   if (name.find("pages") == 0) EXPECT_GT(shared, 0);
 }
 
-INSTANTIATE_TEST_SUITE_P(Stores, AttentionInRandomOperations, testing::Range(0, cases));
+INSTANTIATE_TEST_SUITE_P(Stores, AttentionInRandomOperations, ::testing::Range(0, cases));
 
 }  // namespace
 }  // namespace fovea::cache_model

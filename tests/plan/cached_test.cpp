@@ -194,12 +194,12 @@ void expect_the_same_bits_of_short_entries(const Sizes& s, const AttentionSpec& 
   const AttentionPlan plan = plan_of(s, spec, DType::f32, count, most_queries, most, kernel),
                       hiding_plan = plan_of(s, hiding, DType::f32, 1, most_queries, hidden, kernel);
   const Given given(plan, s);
+  const Rows rest(s, hidden, DType::f32, 1);
   std::vector<KeyValueView> views, paged, before_hidden;
   std::vector<std::int64_t> starts{0};
   for (std::int64_t n = 0; n < count; ++n) {
     const std::int64_t length = 1 + n * (most - 1) / (count - 1);
-    const Rows rows(s, length, DType::f32, static_cast<std::uint64_t>(10 + 2 * n)),
-        rest(s, hidden, DType::f32, 1);
+    const Rows rows(s, length, DType::f32, static_cast<std::uint64_t>(10 + 2 * n));
     for (auto [cache, list] :
          {std::pair(&contiguous, &views), std::pair(&pages, &paged), std::pair(&longer, &before_hidden)}) {
       Sequence sequence = cache->start();

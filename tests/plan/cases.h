@@ -62,48 +62,49 @@ struct Case {
   }
 };
 
-/// Uniform in [-1, 1), a function of the seed.
-inline Tensor random_tensor(DType dtype, Shape shape, std::uint64_t seed) {
-  Tensor tensor(dtype, shape);
-  PhiloxStream random(seed);
-  for (std::int64_t i = 0; i < tensor.count(); ++i) {
-    const double value = 2.0 * random.next_uniform() - 1.0;
-    if (dtype == DType::f64) tensor.data<double>()[i] = value;
-    if (dtype == DType::f32) tensor.data<float>()[i] = static_cast<float>(value);
-    if (dtype == DType::bf16) tensor.data<bfloat16>()[i] = bfloat16(static_cast<float>(value));
-    if (dtype == DType::f16) tensor.data<float16>()[i] = float16(static_cast<float>(value));
-  }
-  return tensor;
+/// The elements of a tensor whose dtype is T's. Tensor::data makes a view at each call, which took a third of
+/// the time of some tests.
+template <class T>
+T* elements(const Tensor& t) {
+  return reinterpret_cast<T*>(t.raw());
 }
-
 inline double element(const Tensor& t, std::int64_t i) {
   switch (t.dtype()) {
     case DType::f32:
-      return t.data<float>()[i];
+      return elements<float>(t)[i];
     case DType::f64:
-      return t.data<double>()[i];
+      return elements<double>(t)[i];
     case DType::bf16:
-      return static_cast<double>(static_cast<float>(t.data<bfloat16>()[i]));
+      return static_cast<double>(static_cast<float>(elements<bfloat16>(t)[i]));
     case DType::f16:
-      return static_cast<double>(static_cast<float>(t.data<float16>()[i]));
+      return static_cast<double>(static_cast<float>(elements<float16>(t)[i]));
   }
   return 0.0;
 }
 inline void set_element(const Tensor& t, std::int64_t i, double value) {
   switch (t.dtype()) {
     case DType::f32:
-      t.data<float>()[i] = static_cast<float>(value);
+      elements<float>(t)[i] = static_cast<float>(value);
       break;
     case DType::f64:
-      t.data<double>()[i] = value;
+      elements<double>(t)[i] = value;
       break;
     case DType::bf16:
-      t.data<bfloat16>()[i] = bfloat16(static_cast<float>(value));
+      elements<bfloat16>(t)[i] = bfloat16(static_cast<float>(value));
       break;
     case DType::f16:
-      t.data<float16>()[i] = float16(static_cast<float>(value));
+      elements<float16>(t)[i] = float16(static_cast<float>(value));
       break;
   }
+}
+
+/// Uniform in [-1, 1), a function of the seed.
+inline Tensor random_tensor(DType dtype, Shape shape, std::uint64_t seed) {
+  Tensor tensor(dtype, shape);
+  PhiloxStream random(seed);
+  const std::int64_t count = tensor.count();
+  for (std::int64_t i = 0; i < count; ++i) set_element(tensor, i, 2.0 * random.next_uniform() - 1.0);
+  return tensor;
 }
 
 /// The sizes that declarations of arguments refer to.

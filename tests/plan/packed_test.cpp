@@ -77,8 +77,9 @@ std::string disagreement(const PackedCase& p, const std::string& kernel) {
   const double pairs = std::sqrt(static_cast<double>(got.weights.count() + 1));
   for (std::size_t n = 0; n < sums.size(); ++n) {
     const Tensor &x = got.d_arguments[n].second, &y = sums[n].second;
+    const double most = tolerance(c) * pairs * largest_of(y);
     for (std::int64_t i = 0; i < x.count(); ++i) {
-      if (!near(element(x, i), element(y, i), tolerance(c) * pairs * largest_of(y)))
+      if (!near(element(x, i), element(y, i), most))
         return sums[n].first + "[" + std::to_string(i) + "] is " + std::to_string(element(x, i)) +
                ", entries add up to " + std::to_string(element(y, i));
     }
