@@ -43,6 +43,7 @@ double entmax_threshold(double alpha, const Numbers& scores) {
   double low = -1.0, high = 0.0;
   for (int round = 0; round < 200; ++round) {
     const double tau = 0.5 * (low + high);
+    if (tau == low || tau == high) break;  // no number lies between them: further rounds would change nothing
     double sum = 0.0;
     for (const double s : scores) sum += entmax_weight(alpha, s, tau);
     (sum >= 1.0 ? low : high) = tau;
