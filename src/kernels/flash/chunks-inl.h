@@ -72,8 +72,8 @@ HWY_INLINE void LeavePartial(const Problem<T>& p, const RowState<T>& state, cons
 
 /// Writes output and log-sum-exp of query row `row` of head (b, h).
 template <class T>
-HWY_INLINE void LeaveRow(const Problem<T>& p, const ForwardOutputs<T>& out, int64_t b, int64_t h, int64_t row,
-                         const RowState<T>& state, const T* gathered) {
+HWY_NOINLINE void LeaveRow(const Problem<T>& p, const ForwardOutputs<T>& out, int64_t b, int64_t h,
+                           int64_t row, const RowState<T>& state, const T* gathered) {
   const bool wanted = out.output.data != nullptr;  // without an output, only the weights are
   T* output = wanted ? RowAt(out.output, b, h, row) : nullptr;
   Finish(state, sink_of(p, h), wanted ? p.value_dim : 0, gathered, output);

@@ -127,7 +127,7 @@ struct DirectScratch {
 };
 
 template <class T>
-HWY_INLINE DirectScratch<T> TakeDirectScratch(const Problem<T>& p, bool backward, Carve& carve) {
+HWY_NOINLINE DirectScratch<T> TakeDirectScratch(const Problem<T>& p, bool backward, Carve& carve) {
   const int64_t stride = TileStride<T>(p.key_len),
                 rows = backward ? 1 : HWY_MIN(kDirectRows, HWY_MAX(p.query_len, 1)),
                 padded = Padded<T>(p.score_dim);

@@ -136,7 +136,7 @@ HWY_INLINE T LogSumExp(const WholeRow<T>& row, T best, const T* x) {
 /// A NaN makes the row NaN, and so does a score of +inf where differences to it are taken. In a sigmoid's row
 /// a NaN stays alone, since its elements do not depend on each other.
 template <class T>
-HWY_INLINE T SolveRow(const Problem<T>& p, const WholeRow<T>& row, T* x) {
+HWY_NOINLINE T SolveRow(const Problem<T>& p, const WholeRow<T>& row, T* x) {
   const bool sigmoid = p.normalizer == NormalizerKind::sigmoid;
   const T best = HasNan(x, row.n) ? static_cast<T>(NAN) : MaximumOf(x, row.n);
   if (best == kHidden<T>) {

@@ -47,7 +47,7 @@ HWY_INLINE void KeepFactors(const Problem<T>& p, const Site& first, int64_t coun
 
 /// Sets the scores of keys outside `spans` to -inf; scores[j - begin] belongs to key j of [begin, end).
 template <class T>
-HWY_INLINE void HideOutside(const SpanList& spans, int64_t begin, int64_t end, T* scores) {
+HWY_NOINLINE void HideOutside(const SpanList& spans, int64_t begin, int64_t end, T* scores) {
   int64_t at = begin;
   for (int64_t n = 0; n < spans.count && at < end; ++n) {
     const int64_t stop = spans.data[n].begin < end ? spans.data[n].begin : end;
@@ -168,7 +168,7 @@ HWY_INLINE void WeightsOf(T scale, T shift, T factor, int64_t n, T* scores) {
 
 /// x ← 1 / (1 + e^-(scale·x + bias)), exactly 0 where hidden.
 template <class T>
-HWY_INLINE void SigmoidRow(T scale, T bias, int64_t n, T* x) {
+HWY_NOINLINE void SigmoidRow(T scale, T bias, int64_t n, T* x) {
   const hn::ScalableTag<T> d;
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
   for (int64_t i = n; i < Padded<T>(n); ++i) x[i] = kHidden<T>;
@@ -284,8 +284,8 @@ HWY_INLINE T* RowAt(const Operand<T*>& x, int64_t b, int64_t h, int64_t r) {
 }
 
 template <class T>
-HWY_INLINE ModBuffers<T> TakeModBuffers(const ProblemMods<T>& mods, int64_t rows, bool backward,
-                                        Carve& carve) {
+HWY_NOINLINE ModBuffers<T> TakeModBuffers(const ProblemMods<T>& mods, int64_t rows, bool backward,
+                                          Carve& carve) {
   const ModBufferSizes sizes = mod_buffer_sizes(mods, rows, backward);
   ModBuffers<T> buffers;
   buffers.stages = carve.Take<T>(sizes.stages);

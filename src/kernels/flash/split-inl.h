@@ -23,7 +23,7 @@ namespace HWY_NAMESPACE {
 
 /// Fetches all keys and values of a short member.
 template <class T, class S>
-HWY_INLINE void FetchMember(const SplitMember<T, S>& m) {
+HWY_NOINLINE void FetchMember(const SplitMember<T, S>& m) {
   const auto fetch = [&](const HeadRows<S>& rows, int64_t dim) HWY_ATTR {
     rows.ForStretches(0, m.problem->key_len,
                       [&](int64_t begin, int64_t end, const StoredRows<S>& from) HWY_ATTR {
@@ -78,7 +78,7 @@ HWY_NOINLINE void SplitBlock(const SplitMember<T, S>* members, int64_t count, in
                         {at.b, at.h + r / at.rows, at.row + r % at.rows, 1, piece.begin, n}, scores, n,
                         scratch.mods);
       }
-      PieceWeights(members[m], heads, first, piece, scratch);
+      PieceWeights<ExponentialFor<S>>(*members[m].problem, at, heads, first, piece, scratch);
       first += heads * at.rows;
     }
     AddPieceValues(S(), members[0].values, piece, all, scratch.scores, scratch.stride, p.value_dim,

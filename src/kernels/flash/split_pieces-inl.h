@@ -63,8 +63,8 @@ struct SplitScratch {
   ModBuffers<T> mods;
 };
 template <class T>
-HWY_INLINE SplitScratch<T> TakeSplitScratch(const Problem<T>& p, int64_t rows, int64_t key_len,
-                                            Carve& carve) {
+HWY_NOINLINE SplitScratch<T> TakeSplitScratch(const Problem<T>& p, int64_t rows, int64_t key_len,
+                                              Carve& carve) {
   const int64_t stride = TileStride<T>(key_len);
   return {stride,
           carve.Take<T>((rows + 15) / 16 * 16 * PaddedPairs<T>(p.score_dim)),  // see LoadedQueries
@@ -163,21 +163,25 @@ HWY_INLINE void PieceScores(const SplitMember<T, S>& m, int64_t heads, int64_t f
 
 /// The exponential for keys and values that are stored as S.
 template <class S>
-struct ExponentialFor : FullExponential {};
+struct ExponentialOf {
+  using type = FullExponential;
+};
+template <class S>
+using ExponentialFor = typename ExponentialOf<S>::type;
 
-/// Turns the scores of one piece into weights, for the rows of `heads` heads.
-template <class T, class S>
-HWY_INLINE void PieceWeights(const SplitMember<T, S>& m, int64_t heads, int64_t first, const Piece& piece,
-                             const SplitScratch<T>& scratch) {
-  const Problem<T>& p = *m.problem;
+/// Turns the scores of one piece into weights, for the rows of `heads` heads from `at` on. All types that
+/// keys are stored in share this code, which is compiled once for each exponential E.
+template <class E, class T>
+HWY_NOINLINE void PieceWeights(const Problem<T>& p, const BlockAt<T>& at, int64_t heads, int64_t first,
+                               const Piece& piece, const SplitScratch<T>& scratch) {
   const int64_t count = piece.end - piece.begin, width = SplitWidth(p);
   const T scale = ScaleOf(p);
-  for (int64_t r = 0; r < heads * m.at.rows; ++r) {
+  for (int64_t r = 0; r < heads * at.rows; ++r) {
     T* scores = scratch.scores + (first + r) * scratch.stride;
-    const T factor = Normalize<ExponentialFor<S>>(p, scale, count, scores, scratch.states[first + r]);
+    const T factor = Normalize<E>(p, scale, count, scores, scratch.states[first + r]);
     if (factor != T{1}) Scale(factor, width, scratch.gathered + (first + r) * width);
     if (p.dropout_rate > 0) {
-      KeepFactors(p, SiteOf(p, m.at.b, m.at.h + r / m.at.rows, m.at.row + r % m.at.rows, piece.begin), count,
+      KeepFactors(p, SiteOf(p, at.b, at.h + r / at.rows, at.row + r % at.rows, piece.begin), count,
                   scratch.keep);
       MultiplyInto(scratch.keep, count, scores);
     }
@@ -207,7 +211,7 @@ HWY_INLINE void AddOwnPiece(const SplitMember<T, S>& m, int64_t heads, int64_t f
   const int64_t rows = heads * m.at.rows, width = SplitWidth(p);
   if (piece.full && AddWholePiece(S(), p, m.keys, m.values, piece, begin, end, first, rows, scratch)) return;
   PieceScores(m, heads, first, schedule, piece, scratch);
-  PieceWeights(m, heads, first, piece, scratch);
+  PieceWeights<ExponentialFor<S>>(p, m.at, heads, first, piece, scratch);
   AddPieceValues(S(), m.values, piece, rows, scratch.scores + first * scratch.stride, scratch.stride,
                  p.value_dim, scratch.gathered + first * width, width);
 }

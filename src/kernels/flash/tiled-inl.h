@@ -164,8 +164,8 @@ HWY_INLINE BlockAt<T> BlockOf(const Problem<T>& p, int64_t unit, int64_t block_r
 }
 
 template <class T>
-HWY_INLINE const BlockSchedule& ScheduleOf(const Problem<T>& p, const BlockAt<T>& at, int64_t key_begin,
-                                           int64_t key_end, int64_t tile = kTileKeys) {
+HWY_NOINLINE const BlockSchedule& ScheduleOf(const Problem<T>& p, const BlockAt<T>& at, int64_t key_begin,
+                                             int64_t key_end, int64_t tile = kTileKeys) {
   BlockSchedule& schedule = thread_schedule();
   QueryBlock block;
   block.batch = EntryOf(p, at.b);
@@ -195,9 +195,9 @@ HWY_INLINE void StripProducts(const Piece& piece, int64_t rows, const KeyRange* 
 /// scores[r][j - piece.begin] = q_r · k_j, hidden ones -inf. Rows of scores are `to_stride` apart, each with
 /// room for whole vectors. `ranges` are those of RangesOf for the piece.
 template <class T>
-HWY_INLINE void BlockScores(const Problem<T>& p, const Packed<T>& keys, const BlockAt<T>& at,
-                            const BlockSchedule& schedule, const Piece& piece, const KeyRange* ranges,
-                            T* scores, int64_t to_stride, const ModBuffers<T>& mods) {
+HWY_NOINLINE void BlockScores(const Problem<T>& p, const Packed<T>& keys, const BlockAt<T>& at,
+                              const BlockSchedule& schedule, const Piece& piece, const KeyRange* ranges,
+                              T* scores, int64_t to_stride, const ModBuffers<T>& mods) {
   const int64_t n = piece.end - piece.begin, stride = keys.stride;
   const T* tile = keys.Tile(at.b, at.kv, piece.begin / kTileKeys) + piece.begin % kTileKeys;
   const ProductArgs<T> product{RowAt(p.query, at.b, at.h, at.row),
@@ -305,7 +305,7 @@ struct ForwardScratch {
 };
 
 template <class T>
-HWY_INLINE ForwardScratch<T> TakeForwardScratch(const Problem<T>& p, Carve& carve) {
+HWY_NOINLINE ForwardScratch<T> TakeForwardScratch(const Problem<T>& p, Carve& carve) {
   const int64_t stride = TileStride<T>(p.key_len);
   return {carve.Take<T>(kBlockRows * stride),
           carve.Take<T>(kBlockRows * Padded<T>(p.value_dim)),

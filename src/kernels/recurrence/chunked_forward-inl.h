@@ -196,8 +196,8 @@ HWY_INLINE void ReadOutputs(const Terms& x, const RecurrenceResults<T>& results,
 
 /// What forward reads and writes in a chunk.
 template <class T>
-HWY_INLINE void AddFetched(const RecurrenceProblem<T>& p, const RecurrenceResults<T>& results,
-                           const ChunkAt& at, const Columns& columns, FetchedRows<T>& fetch) {
+HWY_NOINLINE void AddFetched(const RecurrenceProblem<T>& p, const RecurrenceResults<T>& results,
+                             const ChunkAt& at, const Columns& columns, FetchedRows<T>& fetch) {
   fetch.Restart();
   fetch.Add(p, p.key, KeyHeadOf(p, at.h), at, 0, p.key_dim);
   for (const StoredOperand<const std::byte>* from : {&p.erase, &p.a, &p.b})

@@ -85,6 +85,15 @@ HWY_INLINE bool LieFarApart(const StoredOperand<const std::byte>& from, int64_t 
   return from.row_stride > dim && from.row_stride * static_cast<int64_t>(size_of(from.dtype)) >= 1024;
 }
 
+/// Copies of the rows of a chunk, in `buffer`.
+template <class T>
+HWY_NOINLINE RowsAt<T> CopiedRows(const RecurrenceProblem<T>& p, const StoredOperand<const std::byte>& from,
+                                  int64_t h, const ChunkAt& at, int64_t offset, int64_t dim, int64_t stride,
+                                  T* buffer) {
+  GatherRows(
+      from, p.sequences[at.n], h, at, offset, dim, stride, [](int64_t) { return T(1); }, buffer);
+  return {buffer, stride};
+}
 /// Rows of `from` where they are, or copies of them in `buffer` where they have 16 bits, where tokens are
 /// left out, or where `copies`.
 template <class T>
@@ -97,9 +106,7 @@ HWY_INLINE RowsAt<T> RowsOf(const RecurrenceProblem<T>& p, const StoredOperand<c
     const std::byte* first = RecurrenceRow(from, sequence.entry, h, sequence.begin + at.begin);
     return {reinterpret_cast<const T*>(first) + offset, from.row_stride};
   }
-  GatherRows(
-      from, sequence, h, at, offset, dim, stride, [](int64_t) { return T(1); }, buffer);
-  return {buffer, stride};
+  return CopiedRows(p, from, h, at, offset, dim, stride, buffer);
 }
 template <class T>
 HWY_INLINE RowsAt<T> KeyRowsOf(const RecurrenceProblem<T>& p, const StoredOperand<const std::byte>& from,
@@ -198,8 +205,8 @@ HWY_INLINE ForwardRows<T> SharedDecayRows(const RecurrenceProblem<T>& p, const C
 /// Likewise, where channels have decays of their own. Mild ones read rows where the caller has them, if these
 /// are of whole vectors.
 template <class T>
-HWY_INLINE ForwardRows<T> ChannelDecayRows(const RecurrenceProblem<T>& p, const ChunkAt& at, bool queries,
-                                           const Chunk<T>& c, const ForwardBuffers<T>& f) {
+HWY_NOINLINE ForwardRows<T> ChannelDecayRows(const RecurrenceProblem<T>& p, const ChunkAt& at, bool queries,
+                                             const Chunk<T>& c, const ForwardBuffers<T>& f) {
   const bool reads = queries && p.read != ReadKind::after_write,
              in_place = p.key_dim == c.dim && !MapsRows(p);
   StartedRows<T> started = GatheredRows(p, queries, c);
@@ -252,9 +259,9 @@ HWY_INLINE void ReadBeta(const RecurrenceProblem<T>& p, const ChunkAt& at, const
 }
 
 template <class T>
-HWY_INLINE ForwardRows<T> PrepareForward(const RecurrenceProblem<T>& p, const ChunkAt& at,
-                                         const Columns& columns, bool queries, const Chunk<T>& c,
-                                         const ForwardBuffers<T>& f) {
+HWY_NOINLINE ForwardRows<T> PrepareForward(const RecurrenceProblem<T>& p, const ChunkAt& at,
+                                           const Columns& columns, bool queries, const Chunk<T>& c,
+                                           const ForwardBuffers<T>& f) {
   ForwardRows<T> rows{};
   ReadBeta(p, at, f);
   if (p.decay == DecayKind::key) {

@@ -99,9 +99,13 @@ struct RoundedExponential {
   }
 };
 template <>
-struct ExponentialFor<DotBf16> : RoundedExponential {};
+struct ExponentialOf<DotBf16> {
+  using type = RoundedExponential;
+};
 template <>
-struct ExponentialFor<WidenedBf16> : RoundedExponential {};
+struct ExponentialOf<WidenedBf16> {
+  using type = RoundedExponential;
+};
 
 /// The dot products take smaller weights for 0, and 0 · infinity is NaN.
 constexpr float kSmallestWeight = 0x1p-126f;
