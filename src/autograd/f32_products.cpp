@@ -173,8 +173,9 @@ void Fetch(const float* c, int64_t leading, int64_t rows) {
   }
 }
 
-// Lines that are read after the tiles of a group, for these to fetch. In each step of k tile i fetches the
-// line `step` further, from `from` + i · between on.
+// Numbers that are read after the tiles of a group, for these to fetch. A step of k of tile i fetches the
+// line of one number, and the next step that of the number `step` behind it. Tile i begins at `from` + i ·
+// between.
 struct Later {
   const float* from = nullptr;
   int64_t tiles = 0, between = 0, step = 0;

@@ -50,14 +50,17 @@ bool by_onednn(const ProductBlock& p) {
   return p.k > 0 && (p.m == 1 || p.n == 1 || (along && p.m < 16));
 }
 
+std::int64_t pieces(std::int64_t of, std::int64_t size) {
+  return (of + size - 1) / size;
+}
+
 using Block = void (*)(const ProductBlock&);
 
 void cut(const ProductBlock& p, GemmBlock block, Block product, const ProfileLabel& label,
          Executor& executor) {
   if (p.m == 0 || p.n == 0) return;
   const ProfileSpan span(label, product_work(p.m, p.n, p.k));
-  const std::int64_t down = (p.m + block.rows - 1) / block.rows,
-                     across = (p.n + block.columns - 1) / block.columns;
+  const std::int64_t down = pieces(p.m, block.rows), across = pieces(p.n, block.columns);
   executor.parallel_for(down * across, [&](std::int64_t unit, int) {
     const std::int64_t row = unit % down * block.rows, column = unit / down * block.columns;
     ProductBlock one = p;
@@ -73,44 +76,43 @@ void cut(const ProductBlock& p, GemmBlock block, Block product, const ProfileLab
 
 constexpr ProfileLabel of_f32{"product", ProfilePart::products},
     of_bf16{"product of bf16", ProfilePart::products, ProfileOperands::bf16};
-// Blocks of a product that is cut by its sizes alone.
-constexpr int any_threads = 8;
+// Blocks of at most 512 x 512, which are halved until there are enough. A block of 2^23 multiply-adds or
+// less, or with sides of 64 or less, is not halved: small blocks spend their time on copies of operands
+// (`fovea bench products --training` compares sizes of blocks).
+template <class Enough>
+GemmBlock halved(std::int64_t m, std::int64_t n, std::int64_t k, Enough&& enough) {
+  constexpr std::int64_t most = 512, least = 64, enough_work = 1 << 23;
+  if (m == 0 || n == 0) return {1, 1};
+  GemmBlock block{std::min(m, most), std::min(n, most)};
+  while (!enough(pieces(m, block.rows) * pieces(n, block.columns)) &&
+         std::max(block.rows, block.columns) > least && block.rows * block.columns * k > enough_work) {
+    std::int64_t& longer = block.rows >= block.columns ? block.rows : block.columns;
+    longer = (longer + 31) / 32 * 16;  // a half, as whole vectors
+  }
+  return block;
+}
+
+// Few blocks leave threads without work.
+GemmBlock block_by_sizes(std::int64_t m, std::int64_t n, std::int64_t k) {
+  return halved(m, n, k, [](std::int64_t count) { return count >= 8; });
+}
 
 void multiply(const ProductBlock& p, Operands operands, Executor* given) {
   Executor& executor = given ? *given : default_executor();
   if (operands == Operands::f32 && !by_onednn(p))
     return cut(p, gemm_block(p.m, p.n, p.k, executor.thread_count()), f32_block_tiled, of_f32, executor);
-  const GemmBlock block = gemm_block(p.m, p.n, p.k, any_threads);
+  const GemmBlock block = block_by_sizes(p.m, p.n, p.k);
   if (operands == Operands::f32) return cut(p, block, sgemm_block, of_f32, executor);
   const Bf16Path path = best_bf16_path();
   cut(p, block, bf16_block_by(path), path == Bf16Path::any ? of_f32 : of_bf16, executor);
 }
 
-std::int64_t pieces(std::int64_t of, std::int64_t size) {
-  return (of + size - 1) / size;
-}
-
 }  // namespace
 
-// Blocks of at most 512 x 512 become smaller until each thread has as many, up to four. Small blocks spend
-// their time on copies of operands, so blocks of 2^23 multiply-adds, or with sides of 64, stay
-// (`fovea bench products --training` compares sizes). The gradient of 256 logits of a vocabulary in eight
-// blocks of 64 x 64 took 1.3 of the time of one block on a thread of a Zen 3.
+// Eight blocks for one or two threads copied operands several times. One block too many for equal shares
+// would be felt up to four for each thread.
 GemmBlock gemm_block(std::int64_t m, std::int64_t n, std::int64_t k, int threads) {
-  constexpr std::int64_t most = 512, least = 64, enough_work = 1 << 23, many = 4;
-  // Whole tiles and panels of every instruction set.
-  constexpr std::int64_t tile = 12, panel = 32;
-  if (m == 0 || n == 0) return {1, 1};
-  std::int64_t down = pieces(m, most), across = pieces(n, most);
-  while (true) {
-    const GemmBlock block{std::min(m, pieces(pieces(m, tile), down) * tile),
-                          std::min(n, pieces(pieces(n, panel), across) * panel)};
-    const std::int64_t count = pieces(m, block.rows) * pieces(n, block.columns);
-    if (count >= many * threads || count % threads == 0 || std::max(block.rows, block.columns) <= least ||
-        m * n * k <= enough_work * count)
-      return block;
-    ++(block.rows > block.columns ? down : across);
-  }
+  return halved(m, n, k, [&](std::int64_t count) { return count >= 4 * threads || count % threads == 0; });
 }
 
 void gemm_in_blocks(GemmBlock block, std::int64_t m, std::int64_t n, std::int64_t k, Matrix a, Matrix b,

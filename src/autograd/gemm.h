@@ -1,5 +1,5 @@
-// Matrix products. Those of f32 (f32_products.cpp) and of bf16 (bf16_products.h) are our own, but for
-// products of few rows in f32, which run on oneDNN's dnnl_sgemm: it needs no primitive cache.
+// Matrix products. Those of f32 (f32_products.cpp) and of bf16 (bf16_products.h) are our own. Products of few
+// rows or one column in f32 run on oneDNN's dnnl_sgemm: it needs no primitive cache.
 #pragma once
 
 #include <cstdint>
@@ -48,7 +48,8 @@ void f32_block_tiled(const ProductBlock& block);
 /// products are cut by their sizes alone. Without an executor, it is the default one.
 void gemm(std::int64_t m, std::int64_t n, std::int64_t k, Matrix a, Matrix b, float beta, float* c,
           std::int64_t leading, Operands operands = Operands::f32, Executor* executor = nullptr);
-/// The sizes of the blocks of c into which `gemm` cuts a product for so many threads.
+/// The sizes of the blocks of c into which `gemm` cuts a product of f32 for so many threads: at most 512 x
+/// 512.
 struct GemmBlock {
   std::int64_t rows, columns;
 };

@@ -31,7 +31,7 @@ void print_training_row(const bench::TrainingProductRow& row) {
 void run_training(const bench::ProductBench& bench) {
   fmt::print(
       "Products of a training in f32, {} threads: as the layers compute them, cut into blocks of which "
-      "each is a call of oneDNN on one thread, and whole, by oneDNN's sgemm on a team of OpenMP. Times in "
+      "each is computed on one thread, and whole, by oneDNN's sgemm on a team of OpenMP. Times in "
       "µs; their ratio; the times of blocks of half the rows and columns and of blocks of 64 x 64, over "
       "those of our blocks; the share of the arithmetic peak that ours reach, in %.\n",
       bench.threads);
