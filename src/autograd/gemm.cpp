@@ -109,10 +109,13 @@ void multiply(const ProductBlock& p, Operands operands, Executor* given) {
 
 }  // namespace
 
-// Eight blocks for one or two threads copied operands several times. One block too many for equal shares
-// would be felt up to four for each thread.
+// One thread takes blocks as they are: eight copied operands several times. Several threads have two blocks
+// each, of which a thread that is held up leaves one to others. A block too many for equal shares would be
+// felt up to four for each thread.
 GemmBlock gemm_block(std::int64_t m, std::int64_t n, std::int64_t k, int threads) {
-  return halved(m, n, k, [&](std::int64_t count) { return count >= 4 * threads || count % threads == 0; });
+  return halved(m, n, k, [&](std::int64_t count) {
+    return threads == 1 || count >= 4 * threads || (count >= 2 * threads && count % threads == 0);
+  });
 }
 
 void gemm_in_blocks(GemmBlock block, std::int64_t m, std::int64_t n, std::int64_t k, Matrix a, Matrix b,
