@@ -283,7 +283,7 @@ void CopyTiles(const float* x, int64_t leading, int64_t rows, int64_t k, float* 
       if (rows - r >= kTileRows) {
         for (int64_t i = begin; i < end; ++i) {
           hwy::Prefetch(from + (i + kTogether) * leading);
-          // std::copy_n would call memmove, which took longer than the numbers.
+          // std::copy_n would call memmove.
           std::memcpy(tile + i * kTileRows, from + i * leading, sizeof(float) * kTileRows);
         }
       } else {
