@@ -170,10 +170,11 @@ refused 'standard input (line 2): is not valid UTF-8' run tag $tokens <mixed
 refused 'mixed (line 2): is not valid UTF-8' "$fovea" tokenize --model $sequence --input mixed
 [[ $(sed -n 1p out) == $(sed -n 5p out) && -n $(sed -n 3p out) && -z $(sed -n 2p out) ]] || fail "tokenize: $(cat out)"
 coproc talk { exec "$fovea" classify --model $sequence 2>/dev/null; }
+pid=$talk_PID # Bash forgets talk_PID as soon as it sees the end of the process.
 echo 'the cat' >&"${talk[1]}"
 IFS= read -t 60 -r answer <&"${talk[0]}" || fail "no answer before the input's end"
-kill "$talk_PID"
-wait "$talk_PID" || true
+kill "$pid"
+wait "$pid" || true
 # An argument between brackets is a text, and not a list.
 for text in '[MASK]' '[the cat, [MASK]]' '[MASK] the, cat [MASK]'; do
   printf '%s\n' "$text" >line
