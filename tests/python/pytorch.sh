@@ -7,5 +7,5 @@ if ! "$python" -c 'import torch' 2>/dev/null; then
   echo "not run: PyTorch is not in .venv (./run test --torch installs it)"
   exit 77
 fi
-# The tutorial's blocks that need PyTorch run here too: tests.sh may have run without it.
-exec "$python" -m pytest -q -x -p no:cacheprovider "$here/pytorch" "$here/test_docs.py"
+# Files whose tests do more where PyTorch is installed. tests.sh may have run them without it.
+exec "$python" -m pytest -q -x -p no:cacheprovider "$here/pytorch" "$here"/test_{docs,import,libraries,masks,tour}.py
