@@ -122,9 +122,9 @@ std::int64_t updates_in_time(const DemoCommand& o, models::SequenceToSequence& m
 train::TrainOptions options_of(const DemoCommand& o, const Contender& c, std::int64_t updates) {
   train::TrainOptions t;
   t.batch_words = batch_words;
-  // Rejected: a rate that falls with the square root of the updates. The Transformer then had a lower BLEU on
-  // long sentences: docs/results.md.
-  t.schedule = nn::WarmupCosine{.peak = c.transformer ? 0.002 : 0.004,
+  // Rejected: a rate that falls with the square root of the updates, and for the Transformer a peak of 0.002.
+  // With either it had a lower BLEU on long sentences: docs/results.md.
+  t.schedule = nn::WarmupCosine{.peak = 0.004,
                                 .warmup = std::min<std::int64_t>(c.transformer ? 200 : 150, updates / 4 + 1),
                                 .updates = updates};
   t.adam = {.beta1 = 0.9, .beta2 = 0.98, .epsilon = 1e-8, .clip_norm = 1.0};
