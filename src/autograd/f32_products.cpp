@@ -7,6 +7,8 @@
 #include <vector>
 
 #include "autograd/gemm.h"
+#include "fovea/core/executor.h"
+#include "fovea/core/kept_vector.h"
 #include "kernels/simd/targets.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -26,7 +28,13 @@ namespace fovea::autograd {
 namespace {
 constexpr std::int64_t slice_of_f32 = 384;
 // Multiples of the rows of a tile and of the columns of a panel of every instruction set.
-constexpr std::int64_t tile_rows_of_any = 12, panel_of_any = 32;
+constexpr std::int64_t tile_rows_of_any = 12, panel_of_any = Panels::unit;
+
+// Where the first slice of what is left of k ends.
+std::int64_t slice_of(std::int64_t left) {
+  if (left >= 2 * slice_of_f32) return slice_of_f32;
+  return left > slice_of_f32 ? (left + 1) / 2 : left;
+}
 }  // namespace
 }  // namespace fovea::autograd
 #endif
@@ -320,29 +328,39 @@ void CopyAlong(const float* x, int64_t leading, int64_t columns, int64_t k, floa
                     to + n * k, kTileColumns);
 }
 
-// Where the first slice of what is left of k ends.
-int64_t SliceOf(int64_t left) {
-  if (left >= 2 * kSlice) return kSlice;
-  return left > kSlice ? (left + 1) / 2 : left;
+// The slice [begin, begin + k) of b.
+void CopyPanels(const Matrix& b, int64_t columns, int64_t begin, int64_t k, float* to) {
+  if (b.transpose == Transpose::no)
+    CopyAcross(b.data + begin * b.leading, b.leading, columns, k, to);
+  else
+    CopyAlong(b.data + begin, b.leading, columns, k, to);
+}
+
+const float* PanelsOfSlice(const Panels& panels, int64_t begin, int64_t k) {
+  return panels.data + begin * panels.columns + panels.first * k;
+}
+
+// A step of a tile fetches a row of a panel of `kTileColumns` numbers.
+Later LaterPanels(const Panels& panels, int64_t columns, int64_t begin, int64_t k) {
+  return {PanelsOfSlice(panels, begin, k), (columns + kTileColumns - 1) / kTileColumns, kTileColumns * k,
+          kTileColumns};
 }
 
 void Block(const ProductBlock& p, float* a, float* b) {
-  const bool b_across = p.b.transpose == Transpose::no;
   int64_t begin = 0;
   do {
-    const int64_t k = SliceOf(p.k - begin);
-    const float* from_b = p.b.data + (b_across ? begin * p.b.leading : begin);
-    if (b_across)
-      CopyAcross(from_b, p.b.leading, p.n, k, b);
-    else
-      CopyAlong(from_b, p.b.leading, p.n, k, b);
+    const int64_t k = slice_of(p.k - begin);
+    if (!p.panels.data) CopyPanels(p.b, p.n, begin, k, b);
     const SliceOfA slice = ReadA(p.a, begin, p.m, k, a);
     const int64_t end = begin + k;
     const bool last = end == p.k;
+    const Later next_b = last            ? Later{}
+                         : p.panels.data ? LaterPanels(p.panels, p.n, end, slice_of(p.k - end))
+                                         : LaterOf(p.b, p.n, end, Transpose::no);
     AllTiles(p.a.transpose, slice, p.m,
              {.a = slice.data,
               .a_leading = slice.leading,
-              .b = b,
+              .b = p.panels.data ? PanelsOfSlice(p.panels, begin, k) : b,
               .next_panel = k * kTileColumns,
               .k = k,
               .bias = begin == 0 ? p.bias : nullptr,
@@ -350,8 +368,7 @@ void Block(const ProductBlock& p, float* a, float* b) {
               .c = p.c,
               .leading = p.leading,
               .columns = p.n},
-             last ? Later{} : LaterOf(p.b, p.n, end, Transpose::no),
-             last ? Later{} : LaterOf(p.a, p.m, end, Transpose::yes));
+             next_b, last ? Later{} : LaterOf(p.a, p.m, end, Transpose::yes));
     begin = end;
   } while (begin < p.k);
 }
@@ -385,7 +402,26 @@ std::int64_t round_up(std::int64_t n, std::int64_t unit) {
 void f32_block_tiled(const ProductBlock& p) {
   thread_local std::vector<float> a, b;
   FOVEA_BEST(Block)
-  (p, memory_of_thread(a, round_up(p.m, tile_rows_of_any)), memory_of_thread(b, round_up(p.n, panel_of_any)));
+  (p, memory_of_thread(a, round_up(p.m, tile_rows_of_any)),
+   p.panels.data ? nullptr : memory_of_thread(b, round_up(p.n, panel_of_any)));
+}
+
+SharedPanels::SharedPanels(std::int64_t n, std::int64_t k, const Matrix& b)
+    : columns_(round_up(n, panel_of_any)), memory_(DType::f32, {k, columns_}) {
+  KeptVector<std::int64_t> slices{0};
+  while (slices.back() < k) slices.push_back(slices.back() + slice_of(k - slices.back()));
+  constexpr std::int64_t columns = 8 * panel_of_any;  // of a unit
+  const std::int64_t across = (n + columns - 1) / columns;
+  const auto copy = FOVEA_BEST(CopyPanels);
+  default_executor().parallel_for((std::ssize(slices) - 1) * across, [&](std::int64_t unit, int) {
+    const auto slice = static_cast<std::size_t>(unit / across);
+    const std::int64_t begin = slices[slice], size = slices[slice + 1] - begin,
+                       first = unit % across * columns;
+    Matrix from = b;
+    from.data += b.transpose == Transpose::no ? first : first * b.leading;
+    copy(from, std::min(columns, n - first), begin, size,
+         memory_.data<float>() + begin * columns_ + first * size);
+  });
 }
 
 }  // namespace fovea::autograd

@@ -4,12 +4,14 @@
 #include <oneapi/dnnl/dnnl.h>
 
 #include <algorithm>
+#include <span>
 #include <string>
 
 #include "autograd/bf16_products.h"
 #include "autograd/product_work.h"
 #include "fovea/core/error.h"
 #include "fovea/core/executor.h"
+#include "fovea/core/kept_vector.h"
 
 namespace fovea::autograd {
 namespace {
@@ -54,23 +56,45 @@ std::int64_t pieces(std::int64_t of, std::int64_t size) {
   return (of + size - 1) / size;
 }
 
-using Block = void (*)(const ProductBlock&);
+// A product and the blocks into which it is cut.
+struct Cut {
+  ProductBlock product;
+  GemmBlock block;
+  void (*multiply)(const ProductBlock&) = nullptr;
+  std::int64_t down() const { return pieces(product.m, block.rows); }
+  std::int64_t count() const { return down() * pieces(product.n, block.columns); }
+};
 
-void cut(const ProductBlock& p, GemmBlock block, Block product, const ProfileLabel& label,
-         Executor& executor) {
-  if (p.m == 0 || p.n == 0) return;
-  const ProfileSpan span(label, product_work(p.m, p.n, p.k));
-  const std::int64_t down = pieces(p.m, block.rows), across = pieces(p.n, block.columns);
-  executor.parallel_for(down * across, [&](std::int64_t unit, int) {
-    const std::int64_t row = unit % down * block.rows, column = unit / down * block.columns;
-    ProductBlock one = p;
-    one.m = std::min(block.rows, p.m - row);
-    one.n = std::min(block.columns, p.n - column);
-    one.a.data += p.a.transpose == Transpose::no ? row * p.a.leading : row;
-    one.b.data += p.b.transpose == Transpose::no ? column : column * p.b.leading;
-    if (p.bias) one.bias += column;
-    one.c += row * p.leading + column;
-    product(one);
+void multiply_block(const Cut& cut, std::int64_t unit) {
+  const ProductBlock& p = cut.product;
+  const std::int64_t down = cut.down(), row = unit % down * cut.block.rows,
+                     column = unit / down * cut.block.columns;
+  ProductBlock one = p;
+  one.m = std::min(cut.block.rows, p.m - row);
+  one.n = std::min(cut.block.columns, p.n - column);
+  one.a.data += p.a.transpose == Transpose::no ? row * p.a.leading : row;
+  one.b.data += p.b.transpose == Transpose::no ? column : column * p.b.leading;
+  one.panels.first += column;
+  if (p.bias) one.bias += column;
+  one.c += row * p.leading + column;
+  cut.multiply(one);
+}
+
+void multiply(std::span<const Cut> cuts, const ProfileLabel& label, Executor& executor) {
+  std::int64_t count = 0;
+  ProfileWork work;
+  for (const Cut& cut : cuts) {
+    count += cut.count();
+    const ProfileWork one = product_work(cut.product.m, cut.product.n, cut.product.k);
+    work.multiply_adds += one.multiply_adds;
+    work.bytes += one.bytes;
+  }
+  if (count == 0) return;
+  const ProfileSpan span(label, work);
+  executor.parallel_for(count, [&](std::int64_t unit, int) {
+    const Cut* cut = cuts.data();
+    for (; unit >= cut->count(); ++cut) unit -= cut->count();
+    multiply_block(*cut, unit);
   });
 }
 
@@ -97,14 +121,16 @@ GemmBlock block_by_sizes(std::int64_t m, std::int64_t n, std::int64_t k) {
   return halved(m, n, k, [](std::int64_t count) { return count >= 8; });
 }
 
-void multiply(const ProductBlock& p, Operands operands, Executor* given) {
-  Executor& executor = given ? *given : default_executor();
-  if (operands == Operands::f32 && !by_onednn(p))
-    return cut(p, gemm_block(p.m, p.n, p.k, executor.thread_count()), f32_block_tiled, of_f32, executor);
-  const GemmBlock block = block_by_sizes(p.m, p.n, p.k);
-  if (operands == Operands::f32) return cut(p, block, sgemm_block, of_f32, executor);
-  const Bf16Path path = best_bf16_path();
-  cut(p, block, bf16_block_by(path), path == Bf16Path::any ? of_f32 : of_bf16, executor);
+Cut cut(const ProductBlock& p, Operands operands, int threads) {
+  if (operands == Operands::bf16) {
+    Cut result{p, block_by_sizes(p.m, p.n, p.k), bf16_block_by(best_bf16_path())};
+    result.product.panels = {};  // they are not rounded
+    return result;
+  }
+  if (by_onednn(p)) return {p, block_by_sizes(p.m, p.n, p.k), sgemm_block};
+  Cut result{p, gemm_block(p.m, p.n, p.k, threads), f32_block_tiled};
+  if (p.panels.data) result.block.columns = pieces(result.block.columns, Panels::unit) * Panels::unit;
+  return result;
 }
 
 }  // namespace
@@ -120,24 +146,35 @@ GemmBlock gemm_block(std::int64_t m, std::int64_t n, std::int64_t k, int threads
 
 void gemm_in_blocks(GemmBlock block, std::int64_t m, std::int64_t n, std::int64_t k, Matrix a, Matrix b,
                     float* c, std::int64_t leading) {
-  cut({.m = m, .n = n, .k = k, .a = a, .b = b, .c = c, .leading = leading}, block, f32_block_tiled, of_f32,
-      default_executor());
+  const Cut one{{.m = m, .n = n, .k = k, .a = a, .b = b, .c = c, .leading = leading}, block, f32_block_tiled};
+  multiply({&one, 1}, of_f32, default_executor());
 }
 
 void f32_block(const ProductBlock& p) {
   (by_onednn(p) ? sgemm_block : f32_block_tiled)(p);
 }
 
+void gemm(std::span<const ProductBlock> products, Operands operands, Executor* given) {
+  Executor& executor = given ? *given : default_executor();
+  KeptVector<Cut> cuts;
+  cuts.reserve(products.size());
+  for (const ProductBlock& p : products) cuts.push_back(cut(p, operands, executor.thread_count()));
+  const bool by_bf16 = operands == Operands::bf16 && best_bf16_path() != Bf16Path::any;
+  multiply(cuts, by_bf16 ? of_bf16 : of_f32, executor);
+}
+
 void gemm(std::int64_t m, std::int64_t n, std::int64_t k, Matrix a, Matrix b, float beta, float* c,
           std::int64_t leading, Operands operands, Executor* executor) {
-  multiply({.m = m, .n = n, .k = k, .a = a, .b = b, .add = beta != 0.0f, .c = c, .leading = leading},
-           operands, executor);
+  const ProductBlock one{
+      .m = m, .n = n, .k = k, .a = a, .b = b, .add = beta != 0.0f, .c = c, .leading = leading};
+  gemm({&one, 1}, operands, executor);
 }
 
 void gemm(std::int64_t m, std::int64_t n, std::int64_t k, Matrix a, Matrix b, RowBias bias, float* c,
           std::int64_t leading, Operands operands, Executor* executor) {
-  multiply({.m = m, .n = n, .k = k, .a = a, .b = b, .bias = bias.data, .c = c, .leading = leading}, operands,
-           executor);
+  const ProductBlock one{
+      .m = m, .n = n, .k = k, .a = a, .b = b, .bias = bias.data, .c = c, .leading = leading};
+  gemm({&one, 1}, operands, executor);
 }
 
 std::string_view to_string(Operands operands) {

@@ -3,8 +3,10 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 
 #include "fovea/autograd/operands.h"
+#include "fovea/core/tensor.h"
 
 namespace fovea {
 class Executor;
@@ -26,10 +28,20 @@ struct RowBias {
   const float* data = nullptr;
 };
 
+/// b as blocks of f32 read it, in slices of k and panels of columns.
+struct Panels {
+  /// Blocks begin at multiples of so many columns, which every instruction set's panels have.
+  static constexpr std::int64_t unit = 32;
+  const float* data = nullptr;  ///< null: each block copies its part of b
+  std::int64_t columns = 0;     ///< of all panels of a slice
+  std::int64_t first = 0;       ///< the column of b with which the block begins
+};
+
 /// c[m, n] = a·b + (bias or, with `add`, what c holds). At most one of the two.
 struct ProductBlock {
   std::int64_t m = 0, n = 0, k = 0;
   Matrix a, b;
+  Panels panels = {};
   const float* bias = nullptr;  ///< [n]
   bool add = false;
   float* c = nullptr;
@@ -42,12 +54,28 @@ void f32_block(const ProductBlock& block);
 /// fused multiply-adds.
 void f32_block_tiled(const ProductBlock& block);
 
+/// The panels of a matrix b [k, n] that several products in f32 read: it is copied once for all of them.
+class SharedPanels {
+ public:
+  SharedPanels(std::int64_t n, std::int64_t k, const Matrix& b);
+  Panels panels() const { return {memory_.data<float>(), columns_}; }
+
+ private:
+  std::int64_t columns_;
+  Tensor memory_;
+};
+
 /// c[m, n] = a·b + beta·c, where a is [m, k] and b is [k, n] after their transposes, of f32 numbers that are
 /// rounded to `operands` first; beta is 0 or 1. The result is cut into blocks, each of which is computed on
 /// one thread. No bit depends on the executor: f32_block_tiled has the same bits for any cut, and other
 /// products are cut by their sizes alone. Without an executor, it is the default one.
 void gemm(std::int64_t m, std::int64_t n, std::int64_t k, Matrix a, Matrix b, float beta, float* c,
           std::int64_t leading, Operands operands = Operands::f32, Executor* executor = nullptr);
+/// Products of which none needs another's result. The threads share the blocks of all of them, and wait for
+/// one another once. A product with a bias in `bias`, else with `add`; in bf16 and on oneDNN, `panels` are
+/// not read.
+void gemm(std::span<const ProductBlock> products, Operands operands = Operands::f32,
+          Executor* executor = nullptr);
 /// The sizes of the blocks of c into which `gemm` cuts a product of f32 for so many threads: at most 512 x
 /// 512.
 struct GemmBlock {

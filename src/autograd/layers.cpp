@@ -67,18 +67,33 @@ Var linear(const Var& x, const Var& weight, const Var& bias, Products products) 
        RowBias{bias.empty() ? nullptr : bias.value().data<float>()}, y.data<float>(), out, operands);
   return result_of(tape, y, [=](const Tensor& dy) {
     const float* d = dy.data<float>();
-    const Matrix by_columns{weight.value().data<float>(), in};
-    if (x.recorded() && x.node()->gradient) {  // a residual or another layer has added to it before
-      gemm(rows, in, out, {d, out}, by_columns, 1.0f, gradient_of(x).data<float>(), in, operands);
-    } else if (x.recorded()) {
-      Tensor dx(DType::f32, x.shape());
-      gemm(rows, in, out, {d, out}, by_columns, 0.0f, dx.data<float>(), in, operands);
-      accumulate(x, dx);
+    KeptVector<ProductBlock> products;
+    // What a residual or another layer has added before is added to, unless x is the weight, whose gradient
+    // grows at the same time.
+    const bool add = x.recorded() && x.node()->gradient && x.node() != weight.node();
+    Tensor dx;
+    if (x.recorded()) {
+      if (!add) dx = Tensor(DType::f32, x.shape());
+      products.push_back({.m = rows,
+                          .n = in,
+                          .k = out,
+                          .a = {d, out},
+                          .b = {weight.value().data<float>(), in},
+                          .add = add,
+                          .c = (add ? gradient_of(x) : dx).data<float>(),
+                          .leading = in});
     }
-    if (weight.recorded()) {
-      gemm(out, in, rows, {d, out, Transpose::yes}, {x.value().data<float>(), in}, 1.0f,
-           gradient_of(weight).data<float>(), in, operands);
-    }
+    if (weight.recorded())
+      products.push_back({.m = out,
+                          .n = in,
+                          .k = rows,
+                          .a = {d, out, Transpose::yes},
+                          .b = {x.value().data<float>(), in},
+                          .add = true,
+                          .c = gradient_of(weight).data<float>(),
+                          .leading = in});
+    gemm(products, operands);
+    if (x.recorded() && !add) accumulate(x, dx);
     if (bias.recorded()) {
       add_columns(d, rows, out, gradient_of(bias).data<float>());
     }

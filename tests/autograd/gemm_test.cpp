@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cmath>
 #include <cstring>
@@ -266,6 +267,60 @@ TEST(Gemm, HasTheSameBitsForAnyNumberOfThreads) {
             const auto pool = make_thread_pool(threads);
             const Tensor c = run(operands, *pool);
             EXPECT_EQ(std::memcmp(alone.raw(), c.raw(), static_cast<std::size_t>(4 * c.count())), 0)
+                << s.m << " x " << s.n << " x " << s.k << ", " << threads << " threads";
+          }
+        }
+      }
+    }
+  }
+}
+
+// Products that share their threads, of which one reads panels made before, are those of calls of their own.
+TEST(Gemm, HasTheSameBitsBySharedPanelsAndBesideAnotherProduct) {
+  // Panels of one slice and of several, blocks whose columns are no multiple of a panel, and one by oneDNN.
+  for (const Sizes& s :
+       {Sizes{70, 1100, 128}, {300, 128, 2000}, {33, 257, 3100}, {145, 40, 385}, {1, 70, 30}}) {
+    for (const Transpose ta : {Transpose::no, Transpose::yes}) {
+      for (const Transpose tb : {Transpose::no, Transpose::yes}) {
+        const Tensor x = room_for(s.m, s.k, 1), y = room_for(s.k, s.n, 2), bias = Tensor::normal({s.n}, 3),
+                     before = Tensor::normal({s.n, s.k}, 4), u = Tensor::normal({s.m, s.n}, 5),
+                     v = Tensor::normal({s.m, s.k}, 6), nothing = y.clone();
+        std::fill_n(nothing.data<float>(), nothing.count(), std::numeric_limits<float>::quiet_NaN());
+        const Matrix a = operand(x, s.m, s.k, ta), b = operand(y, s.k, s.n, tb);
+        const auto both = [&](const Tensor& c, const Tensor& d) {
+          const ProductBlock first{.m = s.m,
+                                   .n = s.n,
+                                   .k = s.k,
+                                   .a = a,
+                                   .b = b,
+                                   .bias = bias.data<float>(),
+                                   .c = c.data<float>(),
+                                   .leading = s.n},
+              second{.m = s.n,
+                     .n = s.k,
+                     .k = s.m,
+                     .a = {u.data<float>(), s.n, Transpose::yes},
+                     .b = {v.data<float>(), s.k},
+                     .add = true,
+                     .c = d.data<float>(),
+                     .leading = s.k};
+          return std::array{first, second};
+        };
+        for (const Operands operands : {Operands::f32, Operands::bf16}) {
+          const Tensor c = Tensor::zeros(DType::f32, {s.m, s.n}), d = before.clone();
+          for (const ProductBlock& one : both(c, d)) gemm({&one, 1}, operands, &serial_executor());
+          for (const int threads : {1, 2, 5}) {
+            const auto pool = make_thread_pool(threads);
+            const SharedPanels panels(s.n, s.k, b);
+            const Tensor c_together = Tensor::zeros(DType::f32, {s.m, s.n}), d_together = before.clone();
+            auto products = both(c_together, d_together);
+            products[0].panels = panels.panels();
+            // Where the panels are read, nothing else of b is.
+            if (operands == Operands::f32 && s.m > 1) products[0].b.data = nothing.data<float>();
+            gemm(products, operands, pool.get());
+            EXPECT_EQ(std::memcmp(c.raw(), c_together.raw(), c.bytes()), 0)
+                << s.m << " x " << s.n << " x " << s.k << ", " << threads << " threads";
+            EXPECT_EQ(std::memcmp(d.raw(), d_together.raw(), d.bytes()), 0)
                 << s.m << " x " << s.n << " x " << s.k << ", " << threads << " threads";
           }
         }
