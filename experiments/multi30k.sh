@@ -6,9 +6,11 @@
 # Environment: FOVEA (the command), MINUTES, THREADS (default 2), PRECISION (f32 or bf16, default f32), UPDATES, how
 # many the Transformer has until its learning rate is 0 (default 12500, in bf16 17000: what two cores of a Zen 4 do), and
 # its DROPOUT (default 0.2). UPDATES=31250 DROPOUT=0.3 sees the 64 million tokens of the paper, with its dropout.
+# NORM=post has the paper's norms, behind each residual, at half of the rate (default pre, before each): `fovea convert`
+# makes a MarianMTModel of no other.
 set -euo pipefail
 (($# >= 2)) || {
-  sed -n '2,8s/^# //p' "$0" >&2
+  sed -n '2,10s/^# //p' "$0" >&2
   exit 2
 }
 data=$1 out=$2
@@ -16,14 +18,17 @@ shift 2
 (($#)) || set -- transformer rnn-additive rnn-none
 fovea=${FOVEA:-$(dirname "$(readlink -f "$0")")/../build/release/fovea}
 minutes=${MINUTES:-45} threads=${THREADS:-2} dropout=${DROPOUT:-0.2}
-precision=${PRECISION:-f32}
+precision=${PRECISION:-f32} norm=${NORM:-pre}
+rate=$([[ $norm == pre ]] && echo 0.004 || echo 0.002)
 updates=${UPDATES:-$([[ $precision == bf16 ]] && echo 17000 || echo 12500)}
 mkdir -p "$out"
 
 # The paper's Transformer-Tiny, with updates of 2k instead of 8k tokens, a lower peak rate, less dropout and a rate that
 # falls to 0: a CPU has time for half of its 8,000 updates of that size, and small ones learn more in the same time.
-transformer=(--model transformer --dim 128 --dim-ffn 256 --heads 4 --layers 4 --norm post --dropout "$dropout"
-  --mini-batch-words 2048 --lr 0.002 --lr-schedule cosine --max-updates "$updates" --lr-warmup 800
+# The paper's norms stand behind each residual. Before it the model learns as much in half of the updates
+# (docs/decisions/0050-norms-before-residuals.md).
+transformer=(--model transformer --dim 128 --dim-ffn 256 --heads 4 --layers 4 --norm "$norm" --dropout "$dropout"
+  --mini-batch-words 2048 --lr "$rate" --lr-schedule cosine --max-updates "$updates" --lr-warmup 800
   --valid-freq 500)
 rnn=(--model rnn --dim-emb 128 --dim-rnn 256 --dropout 0.2 --mini-batch-words 1000 --lr 0.002 --lr-warmup 1000
   --clip-norm 1 --valid-freq 500)
