@@ -177,6 +177,7 @@ void bf16_block_any(const ProductBlock& p) {
   ProductBlock block = p;
   block.a = rounded(p.a, p.m, p.k, a);
   block.b = rounded(p.b, p.k, p.n, b);
+  block.panels = {};  // they are not rounded
   f32_block(block);
 }
 

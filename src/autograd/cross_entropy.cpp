@@ -6,7 +6,6 @@
 #include <limits>
 #include <memory>
 #include <numeric>
-#include <optional>
 #include <vector>
 
 #include "autograd/gemm.h"
@@ -167,53 +166,50 @@ Var linear_cross_entropy(const Var& x, const Var& weight, const Var& bias,
   KeptVector<RowLoss> losses(kept.size());
   const Matrix by_rows{weight.value().data<float>(), dim}, across{by_rows.data, dim, Transpose::yes};
   // Each chunk reads the whole weight twice. A single one has nobody to share copies with.
-  std::optional<SharedPanels> of_logits, of_x;
+  SharedPanels of_logits, of_x;
   if (operands == Operands::f32 && rows > chunk_rows) {
-    of_logits.emplace(classes, dim, across);
-    if (gradients->x) of_x.emplace(dim, classes, by_rows);
+    of_logits = SharedPanels(classes, dim, across);
+    if (gradients->x) of_x = SharedPanels(dim, classes, by_rows);
   }
-  const auto panels_of = [](const std::optional<SharedPanels>& shared) {
-    return shared ? shared->panels() : Panels{};
-  };
   for (std::int64_t begin = 0; begin < rows; begin += chunk_rows) {
     const std::int64_t count = std::min(chunk_rows, rows - begin);
     const Matrix input{given.data<float>() + begin * dim, dim};
     float* chunk = logits.data<float>();
-    const ProductBlock forward{.m = count,
-                               .n = classes,
-                               .k = dim,
-                               .a = input,
-                               .b = across,
-                               .panels = panels_of(of_logits),
-                               .bias = bias.empty() ? nullptr : bias.value().data<float>(),
-                               .c = chunk,
-                               .leading = classes};
-    gemm({&forward, 1}, operands);
+    gemm({.m = count,
+          .n = classes,
+          .k = dim,
+          .a = input,
+          .b = across,
+          .panels = of_logits.panels(),
+          .bias = bias.empty() ? nullptr : bias.value().data<float>(),
+          .c = chunk,
+          .leading = classes},
+         {}, operands);
     default_executor().parallel_for(count, [&](std::int64_t r, int) {
       const std::int64_t row = kept[static_cast<std::size_t>(begin + r)];
       losses[static_cast<std::size_t>(begin + r)] = row_loss(
           chunk + r * classes, classes, targets[static_cast<std::size_t>(row)], smoothing, share(row));
     });
-    KeptVector<ProductBlock> backward;
+    ProductBlock dx, dw;
     if (gradients->x)
-      backward.push_back({.m = count,
-                          .n = dim,
-                          .k = classes,
-                          .a = {chunk, classes},
-                          .b = by_rows,
-                          .panels = panels_of(of_x),
-                          .c = gradients->x.data<float>() + begin * dim,
-                          .leading = dim});
+      dx = {.m = count,
+            .n = dim,
+            .k = classes,
+            .a = {chunk, classes},
+            .b = by_rows,
+            .panels = of_x.panels(),
+            .c = gradients->x.data<float>() + begin * dim,
+            .leading = dim};
     if (gradients->weight)
-      backward.push_back({.m = classes,
-                          .n = dim,
-                          .k = count,
-                          .a = {chunk, classes, Transpose::yes},
-                          .b = input,
-                          .add = begin > 0,
-                          .c = gradients->weight.data<float>(),
-                          .leading = dim});
-    gemm(backward, operands);
+      dw = {.m = classes,
+            .n = dim,
+            .k = count,
+            .a = {chunk, classes, Transpose::yes},
+            .b = input,
+            .add = begin > 0,
+            .c = gradients->weight.data<float>(),
+            .leading = dim};
+    gemm(dx, dw, operands);
     if (gradients->bias) add_columns(chunk, count, classes, gradients->bias.data<float>());
   }
   if (gradients->x && !all) gradients->x = scattered(gradients->x, kept, x.size(0));

@@ -1,5 +1,6 @@
 // Blocks of products of f32, in slices of k. b is copied into panels of two vectors of columns, in memory
-// that each thread keeps. a is read where it is, but for some that lie badly (see ReadA).
+// that each thread keeps, or once for several products. a is read where it is, but for some that lie badly
+// (see ReadA).
 #include <algorithm>
 #include <array>
 #include <cstdint>
@@ -9,6 +10,7 @@
 #include "autograd/gemm.h"
 #include "fovea/core/executor.h"
 #include "fovea/core/kept_vector.h"
+#include "fovea/core/profile.h"
 #include "kernels/simd/targets.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -27,8 +29,7 @@
 namespace fovea::autograd {
 namespace {
 constexpr std::int64_t slice_of_f32 = 384;
-// Multiples of the rows of a tile and of the columns of a panel of every instruction set.
-constexpr std::int64_t tile_rows_of_any = 12, panel_of_any = Panels::unit;
+constexpr std::int64_t tile_rows_of_any = 12;  // a multiple of the rows of a tile of every instruction set
 
 // Where the first slice of what is left of k ends.
 std::int64_t slice_of(std::int64_t left) {
@@ -55,7 +56,7 @@ namespace simd = kernels::HWY_NAMESPACE;
 // cache, 512 columns of b are 768 KiB of the second. An element has the sum of each slice added to it: these
 // are the sums of oneDNN 2.6 with AVX-512, whose trainings thus keep their bits.
 constexpr int64_t kSlice = slice_of_f32;
-static_assert(tile_rows_of_any % kTileRows == 0 && panel_of_any % kTileColumns == 0);
+static_assert(tile_rows_of_any % kTileRows == 0 && Panels::unit % kTileColumns == 0);
 // AVX2 and SSE have half of the rows and half of the columns of a tile of AVX-512, or fewer.
 constexpr bool kSmallTiles = kTileRows < 12;
 // Steps of k that the panel is fetched ahead.
@@ -262,7 +263,7 @@ void AllTiles(Transpose transpose, const SliceOfA& a, int64_t rows, const SliceT
 // page apart.
 constexpr int64_t kTogether = 16;
 
-// b [k, n] in panels: [panel, k, kTileColumns]. Columns past the last are 0.
+// b [k, n] in panels: [panel, k, kTileColumns]. Columns past the last vector of b are not written.
 void CopyAcross(const float* b, int64_t leading, int64_t columns, int64_t k, float* to) {
   const hn::ScalableTag<float> d;
   constexpr int64_t lanes = hn::MaxLanes(d);
@@ -340,9 +341,12 @@ const float* PanelsOfSlice(const Panels& panels, int64_t begin, int64_t k) {
   return panels.data + begin * panels.columns + panels.first * k;
 }
 
-// A step of a tile fetches a row of a panel of `kTileColumns` numbers.
-Later LaterPanels(const Panels& panels, int64_t columns, int64_t begin, int64_t k) {
-  return {PanelsOfSlice(panels, begin, k), (columns + kTileColumns - 1) / kTileColumns, kTileColumns * k,
+// What a block reads of b behind the slices before `begin`. A step of a tile fetches a row of a panel.
+Later LaterOfB(const ProductBlock& p, int64_t begin) {
+  if (begin == p.k) return {};
+  if (!p.panels.data) return LaterOf(p.b, p.n, begin, Transpose::no);
+  const int64_t k = slice_of(p.k - begin);
+  return {PanelsOfSlice(p.panels, begin, k), (p.n + kTileColumns - 1) / kTileColumns, kTileColumns * k,
           kTileColumns};
 }
 
@@ -351,16 +355,13 @@ void Block(const ProductBlock& p, float* a, float* b) {
   do {
     const int64_t k = slice_of(p.k - begin);
     if (!p.panels.data) CopyPanels(p.b, p.n, begin, k, b);
+    const float* panels = p.panels.data ? PanelsOfSlice(p.panels, begin, k) : b;
     const SliceOfA slice = ReadA(p.a, begin, p.m, k, a);
     const int64_t end = begin + k;
-    const bool last = end == p.k;
-    const Later next_b = last            ? Later{}
-                         : p.panels.data ? LaterPanels(p.panels, p.n, end, slice_of(p.k - end))
-                                         : LaterOf(p.b, p.n, end, Transpose::no);
     AllTiles(p.a.transpose, slice, p.m,
              {.a = slice.data,
               .a_leading = slice.leading,
-              .b = p.panels.data ? PanelsOfSlice(p.panels, begin, k) : b,
+              .b = panels,
               .next_panel = k * kTileColumns,
               .k = k,
               .bias = begin == 0 ? p.bias : nullptr,
@@ -368,7 +369,7 @@ void Block(const ProductBlock& p, float* a, float* b) {
               .c = p.c,
               .leading = p.leading,
               .columns = p.n},
-             next_b, last ? Later{} : LaterOf(p.a, p.m, end, Transpose::yes));
+             LaterOfB(p, end), end == p.k ? Later{} : LaterOf(p.a, p.m, end, Transpose::yes));
     begin = end;
   } while (begin < p.k);
 }
@@ -402,15 +403,16 @@ std::int64_t round_up(std::int64_t n, std::int64_t unit) {
 void f32_block_tiled(const ProductBlock& p) {
   thread_local std::vector<float> a, b;
   FOVEA_BEST(Block)
-  (p, memory_of_thread(a, round_up(p.m, tile_rows_of_any)),
-   p.panels.data ? nullptr : memory_of_thread(b, round_up(p.n, panel_of_any)));
+  (p, memory_of_thread(a, round_up(p.m, tile_rows_of_any)), memory_of_thread(b, round_up(p.n, Panels::unit)));
 }
 
 SharedPanels::SharedPanels(std::int64_t n, std::int64_t k, const Matrix& b)
-    : columns_(round_up(n, panel_of_any)), memory_(DType::f32, {k, columns_}) {
+    : memory_(DType::f32, {k, round_up(n, Panels::unit)}) {
+  static constexpr ProfileLabel label{"copy for products", ProfilePart::products};
+  const ProfileSpan span(label);
   KeptVector<std::int64_t> slices{0};
   while (slices.back() < k) slices.push_back(slices.back() + slice_of(k - slices.back()));
-  constexpr std::int64_t columns = 8 * panel_of_any;  // of a unit
+  constexpr std::int64_t columns = 8 * Panels::unit;  // of a unit
   const std::int64_t across = (n + columns - 1) / columns;
   const auto copy = FOVEA_BEST(CopyPanels);
   default_executor().parallel_for((std::ssize(slices) - 1) * across, [&](std::int64_t unit, int) {
@@ -420,7 +422,7 @@ SharedPanels::SharedPanels(std::int64_t n, std::int64_t k, const Matrix& b)
     Matrix from = b;
     from.data += b.transpose == Transpose::no ? first : first * b.leading;
     copy(from, std::min(columns, n - first), begin, size,
-         memory_.data<float>() + begin * columns_ + first * size);
+         memory_.data<float>() + begin * memory_.size(1) + first * size);
   });
 }
 

@@ -4,14 +4,12 @@
 #include <oneapi/dnnl/dnnl.h>
 
 #include <algorithm>
-#include <span>
 #include <string>
 
 #include "autograd/bf16_products.h"
 #include "autograd/product_work.h"
 #include "fovea/core/error.h"
 #include "fovea/core/executor.h"
-#include "fovea/core/kept_vector.h"
 
 namespace fovea::autograd {
 namespace {
@@ -59,42 +57,38 @@ std::int64_t pieces(std::int64_t of, std::int64_t size) {
 // A product and the blocks into which it is cut.
 struct Cut {
   ProductBlock product;
-  GemmBlock block;
+  GemmBlock block{1, 1};
   void (*multiply)(const ProductBlock&) = nullptr;
   std::int64_t down() const { return pieces(product.m, block.rows); }
   std::int64_t count() const { return down() * pieces(product.n, block.columns); }
+  ProfileWork work() const { return product_work(product.m, product.n, product.k); }
 };
 
-void multiply_block(const Cut& cut, std::int64_t unit) {
-  const ProductBlock& p = cut.product;
-  const std::int64_t down = cut.down(), row = unit % down * cut.block.rows,
-                     column = unit / down * cut.block.columns;
+void multiply_block(const Cut& of, std::int64_t unit) {
+  const ProductBlock& p = of.product;
+  const std::int64_t down = of.down(), row = unit % down * of.block.rows,
+                     column = unit / down * of.block.columns;
   ProductBlock one = p;
-  one.m = std::min(cut.block.rows, p.m - row);
-  one.n = std::min(cut.block.columns, p.n - column);
+  one.m = std::min(of.block.rows, p.m - row);
+  one.n = std::min(of.block.columns, p.n - column);
   one.a.data += p.a.transpose == Transpose::no ? row * p.a.leading : row;
   one.b.data += p.b.transpose == Transpose::no ? column : column * p.b.leading;
   one.panels.first += column;
   if (p.bias) one.bias += column;
   one.c += row * p.leading + column;
-  cut.multiply(one);
+  of.multiply(one);
 }
 
-void multiply(std::span<const Cut> cuts, const ProfileLabel& label, Executor& executor) {
-  std::int64_t count = 0;
-  ProfileWork work;
-  for (const Cut& cut : cuts) {
-    count += cut.count();
-    const ProfileWork one = product_work(cut.product.m, cut.product.n, cut.product.k);
-    work.multiply_adds += one.multiply_adds;
-    work.bytes += one.bytes;
-  }
-  if (count == 0) return;
-  const ProfileSpan span(label, work);
-  executor.parallel_for(count, [&](std::int64_t unit, int) {
-    const Cut* cut = cuts.data();
-    for (; unit >= cut->count(); ++cut) unit -= cut->count();
-    multiply_block(*cut, unit);
+void multiply(const Cut& first, const Cut& second, const ProfileLabel& label, Executor& executor) {
+  const std::int64_t count = first.count();
+  if (count + second.count() == 0) return;
+  const ProfileWork one = first.work(), other = second.work();
+  const ProfileSpan span(label, {one.multiply_adds + other.multiply_adds, one.bytes + other.bytes});
+  executor.parallel_for(count + second.count(), [&](std::int64_t unit, int) {
+    if (unit < count)
+      multiply_block(first, unit);
+    else
+      multiply_block(second, unit - count);
   });
 }
 
@@ -122,11 +116,7 @@ GemmBlock block_by_sizes(std::int64_t m, std::int64_t n, std::int64_t k) {
 }
 
 Cut cut(const ProductBlock& p, Operands operands, int threads) {
-  if (operands == Operands::bf16) {
-    Cut result{p, block_by_sizes(p.m, p.n, p.k), bf16_block_by(best_bf16_path())};
-    result.product.panels = {};  // they are not rounded
-    return result;
-  }
+  if (operands == Operands::bf16) return {p, block_by_sizes(p.m, p.n, p.k), bf16_block_by(best_bf16_path())};
   if (by_onednn(p)) return {p, block_by_sizes(p.m, p.n, p.k), sgemm_block};
   Cut result{p, gemm_block(p.m, p.n, p.k, threads), f32_block_tiled};
   if (p.panels.data) result.block.columns = pieces(result.block.columns, Panels::unit) * Panels::unit;
@@ -147,34 +137,31 @@ GemmBlock gemm_block(std::int64_t m, std::int64_t n, std::int64_t k, int threads
 void gemm_in_blocks(GemmBlock block, std::int64_t m, std::int64_t n, std::int64_t k, Matrix a, Matrix b,
                     float* c, std::int64_t leading) {
   const Cut one{{.m = m, .n = n, .k = k, .a = a, .b = b, .c = c, .leading = leading}, block, f32_block_tiled};
-  multiply({&one, 1}, of_f32, default_executor());
+  multiply(one, {}, of_f32, default_executor());
 }
 
 void f32_block(const ProductBlock& p) {
   (by_onednn(p) ? sgemm_block : f32_block_tiled)(p);
 }
 
-void gemm(std::span<const ProductBlock> products, Operands operands, Executor* given) {
+void gemm(const ProductBlock& first, const ProductBlock& second, Operands operands, Executor* given) {
   Executor& executor = given ? *given : default_executor();
-  KeptVector<Cut> cuts;
-  cuts.reserve(products.size());
-  for (const ProductBlock& p : products) cuts.push_back(cut(p, operands, executor.thread_count()));
+  const int threads = executor.thread_count();
   const bool by_bf16 = operands == Operands::bf16 && best_bf16_path() != Bf16Path::any;
-  multiply(cuts, by_bf16 ? of_bf16 : of_f32, executor);
+  multiply(cut(first, operands, threads), cut(second, operands, threads), by_bf16 ? of_bf16 : of_f32,
+           executor);
 }
 
 void gemm(std::int64_t m, std::int64_t n, std::int64_t k, Matrix a, Matrix b, float beta, float* c,
           std::int64_t leading, Operands operands, Executor* executor) {
-  const ProductBlock one{
-      .m = m, .n = n, .k = k, .a = a, .b = b, .add = beta != 0.0f, .c = c, .leading = leading};
-  gemm({&one, 1}, operands, executor);
+  gemm({.m = m, .n = n, .k = k, .a = a, .b = b, .add = beta != 0.0f, .c = c, .leading = leading}, {},
+       operands, executor);
 }
 
 void gemm(std::int64_t m, std::int64_t n, std::int64_t k, Matrix a, Matrix b, RowBias bias, float* c,
           std::int64_t leading, Operands operands, Executor* executor) {
-  const ProductBlock one{
-      .m = m, .n = n, .k = k, .a = a, .b = b, .bias = bias.data, .c = c, .leading = leading};
-  gemm({&one, 1}, operands, executor);
+  gemm({.m = m, .n = n, .k = k, .a = a, .b = b, .bias = bias.data, .c = c, .leading = leading}, {}, operands,
+       executor);
 }
 
 std::string_view to_string(Operands operands) {

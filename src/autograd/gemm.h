@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <span>
 
 #include "fovea/autograd/operands.h"
 #include "fovea/core/tensor.h"
@@ -18,8 +17,8 @@ enum class Transpose : char { no = 'N', yes = 'T' };
 
 /// A row-major operand: `leading` elements from one row to the next.
 struct Matrix {
-  const float* data;
-  std::int64_t leading;
+  const float* data = nullptr;
+  std::int64_t leading = 0;
   Transpose transpose = Transpose::no;
 };
 
@@ -30,7 +29,7 @@ struct RowBias {
 
 /// b as blocks of f32 read it, in slices of k and panels of columns.
 struct Panels {
-  /// Blocks begin at multiples of so many columns, which every instruction set's panels have.
+  /// Blocks begin at multiples of so many columns: whole panels of every instruction set.
   static constexpr std::int64_t unit = 32;
   const float* data = nullptr;  ///< null: each block copies its part of b
   std::int64_t columns = 0;     ///< of all panels of a slice
@@ -54,15 +53,16 @@ void f32_block(const ProductBlock& block);
 /// fused multiply-adds.
 void f32_block_tiled(const ProductBlock& block);
 
-/// The panels of a matrix b [k, n] that several products in f32 read: it is copied once for all of them.
+/// The panels of a matrix b [k, n] that several products in f32 read: it is copied once for all of them, by
+/// the default executor. As much memory as b.
 class SharedPanels {
  public:
+  SharedPanels() = default;  ///< none: blocks copy b
   SharedPanels(std::int64_t n, std::int64_t k, const Matrix& b);
-  Panels panels() const { return {memory_.data<float>(), columns_}; }
+  Panels panels() const { return memory_ ? Panels{memory_.data<float>(), memory_.size(1)} : Panels{}; }
 
  private:
-  std::int64_t columns_;
-  Tensor memory_;
+  Tensor memory_;  // [k, columns of whole panels]
 };
 
 /// c[m, n] = a·b + beta·c, where a is [m, k] and b is [k, n] after their transposes, of f32 numbers that are
@@ -71,13 +71,12 @@ class SharedPanels {
 /// products are cut by their sizes alone. Without an executor, it is the default one.
 void gemm(std::int64_t m, std::int64_t n, std::int64_t k, Matrix a, Matrix b, float beta, float* c,
           std::int64_t leading, Operands operands = Operands::f32, Executor* executor = nullptr);
-/// Products of which none needs another's result. The threads share the blocks of all of them, and wait for
-/// one another once. A product with a bias in `bias`, else with `add`; in bf16 and on oneDNN, `panels` are
-/// not read.
-void gemm(std::span<const ProductBlock> products, Operands operands = Operands::f32,
+/// Two products of which neither needs the other's result, each as above. The threads share the blocks of
+/// both, and wait for one another once. One without rows is none. Only f32 reads `panels`.
+void gemm(const ProductBlock& first, const ProductBlock& second, Operands operands = Operands::f32,
           Executor* executor = nullptr);
 /// The sizes of the blocks of c into which `gemm` cuts a product of f32 for so many threads: at most 512 x
-/// 512.
+/// 512. Where there are panels, it takes whole ones.
 struct GemmBlock {
   std::int64_t rows, columns;
 };

@@ -67,32 +67,33 @@ Var linear(const Var& x, const Var& weight, const Var& bias, Products products) 
        RowBias{bias.empty() ? nullptr : bias.value().data<float>()}, y.data<float>(), out, operands);
   return result_of(tape, y, [=](const Tensor& dy) {
     const float* d = dy.data<float>();
-    KeptVector<ProductBlock> products;
-    // What a residual or another layer has added before is added to, unless x is the weight, whose gradient
-    // grows at the same time.
-    const bool add = x.recorded() && x.node()->gradient && x.node() != weight.node();
+    // What a residual or another layer has added before is added to. x may be the weight, also by another
+    // node (autograd/recompute.h), and then its gradient grows meanwhile.
+    const bool add = x.recorded() && x.node()->gradient &&
+                     !(weight.recorded() && x.node()->gradient.raw() == gradient_of(weight).raw());
     Tensor dx;
+    ProductBlock of_x, of_weight;
     if (x.recorded()) {
       if (!add) dx = Tensor(DType::f32, x.shape());
-      products.push_back({.m = rows,
-                          .n = in,
-                          .k = out,
-                          .a = {d, out},
-                          .b = {weight.value().data<float>(), in},
-                          .add = add,
-                          .c = (add ? gradient_of(x) : dx).data<float>(),
-                          .leading = in});
+      of_x = {.m = rows,
+              .n = in,
+              .k = out,
+              .a = {d, out},
+              .b = {weight.value().data<float>(), in},
+              .add = add,
+              .c = (add ? gradient_of(x) : dx).data<float>(),
+              .leading = in};
     }
     if (weight.recorded())
-      products.push_back({.m = out,
-                          .n = in,
-                          .k = rows,
-                          .a = {d, out, Transpose::yes},
-                          .b = {x.value().data<float>(), in},
-                          .add = true,
-                          .c = gradient_of(weight).data<float>(),
-                          .leading = in});
-    gemm(products, operands);
+      of_weight = {.m = out,
+                   .n = in,
+                   .k = rows,
+                   .a = {d, out, Transpose::yes},
+                   .b = {x.value().data<float>(), in},
+                   .add = true,
+                   .c = gradient_of(weight).data<float>(),
+                   .leading = in};
+    gemm(of_x, of_weight, operands);
     if (x.recorded() && !add) accumulate(x, dx);
     if (bias.recorded()) {
       add_columns(d, rows, out, gradient_of(bias).data<float>());

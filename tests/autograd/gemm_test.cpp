@@ -277,9 +277,10 @@ TEST(Gemm, HasTheSameBitsForAnyNumberOfThreads) {
 
 // Products that share their threads, of which one reads panels made before, are those of calls of their own.
 TEST(Gemm, HasTheSameBitsBySharedPanelsAndBesideAnotherProduct) {
-  // Panels of one slice and of several, blocks whose columns are no multiple of a panel, and one by oneDNN.
+  // Panels of one slice and of several, blocks whose columns are no multiple of a panel, one by oneDNN, and
+  // sums without terms.
   for (const Sizes& s :
-       {Sizes{70, 1100, 128}, {300, 128, 2000}, {33, 257, 3100}, {145, 40, 385}, {1, 70, 30}}) {
+       {Sizes{70, 1100, 128}, {300, 128, 2000}, {33, 257, 3100}, {145, 40, 385}, {1, 70, 30}, {20, 33, 0}}) {
     for (const Transpose ta : {Transpose::no, Transpose::yes}) {
       for (const Transpose tb : {Transpose::no, Transpose::yes}) {
         const Tensor x = room_for(s.m, s.k, 1), y = room_for(s.k, s.n, 2), bias = Tensor::normal({s.n}, 3),
@@ -308,16 +309,18 @@ TEST(Gemm, HasTheSameBitsBySharedPanelsAndBesideAnotherProduct) {
         };
         for (const Operands operands : {Operands::f32, Operands::bf16}) {
           const Tensor c = Tensor::zeros(DType::f32, {s.m, s.n}), d = before.clone();
-          for (const ProductBlock& one : both(c, d)) gemm({&one, 1}, operands, &serial_executor());
+          for (const ProductBlock& one : both(c, d)) gemm(one, {}, operands, &serial_executor());
           for (const int threads : {1, 2, 5}) {
             const auto pool = make_thread_pool(threads);
+            set_default_executor(pool.get());
             const SharedPanels panels(s.n, s.k, b);
+            set_default_executor(nullptr);
             const Tensor c_together = Tensor::zeros(DType::f32, {s.m, s.n}), d_together = before.clone();
             auto products = both(c_together, d_together);
             products[0].panels = panels.panels();
             // Where the panels are read, nothing else of b is.
             if (operands == Operands::f32 && s.m > 1) products[0].b.data = nothing.data<float>();
-            gemm(products, operands, pool.get());
+            gemm(products[0], products[1], operands, pool.get());
             EXPECT_EQ(std::memcmp(c.raw(), c_together.raw(), c.bytes()), 0)
                 << s.m << " x " << s.n << " x " << s.k << ", " << threads << " threads";
             EXPECT_EQ(std::memcmp(d.raw(), d_together.raw(), d.bytes()), 0)

@@ -8,6 +8,7 @@
 
 #include "autograd/drawn.h"
 #include "fovea/autograd/ops.h"
+#include "fovea/core/executor.h"
 
 namespace fovea::autograd {
 namespace {
@@ -132,6 +133,27 @@ TEST_F(Recomputed, BackwardTakesAGradientOfTheShapeOfItsResult) {
   EXPECT_THROW(tape.backward(y, drawn({8, 6}, 1)), InvalidArgument);
   EXPECT_THROW(tape.backward(y, Tensor()), InvalidArgument);
   EXPECT_THROW(tape.backward(Var(x.value), drawn({6, 8}, 1)), InvalidArgument);
+}
+
+// x and weight are two nodes of one parameter, which both gradients of linear are for. Threads compute both
+// at the same time.
+TEST(RecomputedLinear, OfAParameterByItself) {
+  const auto pool = make_thread_pool(2);
+  const auto gradient = [](Executor& executor) {
+    set_default_executor(&executor);
+    Parameter w{
+        .name = "w", .value = Tensor::normal({512, 128}, 1), .gradient = Tensor::normal({512, 128}, 2)};
+    Tape tape;
+    const Var inputs[] = {tape.use(w)};
+    const Var y = recomputed(tape, inputs, [&w](Tape& inner, std::span<const Var> in) {
+      return linear(in[0], inner.use(w), Var());
+    });
+    tape.backward(y, Tensor::normal({512, 512}, 3));
+    set_default_executor(nullptr);
+    return w.gradient.clone();
+  };
+  const Tensor alone = gradient(serial_executor());
+  for (int turn = 0; turn < 5; ++turn) EXPECT_TRUE(same_bits(gradient(*pool), alone));
 }
 
 }  // namespace
