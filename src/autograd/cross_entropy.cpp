@@ -165,7 +165,7 @@ Var linear_cross_entropy(const Var& x, const Var& weight, const Var& bias,
   Tensor logits(DType::f32, {std::min(rows, chunk_rows), classes});
   KeptVector<RowLoss> losses(kept.size());
   const Matrix by_rows{weight.value().data<float>(), dim}, across{by_rows.data, dim, Transpose::yes};
-  // Each chunk reads the whole weight twice. A single one has nobody to share copies with.
+  // Each chunk reads the whole weight twice. Copies gain nothing for a single chunk.
   SharedPanels of_logits, of_x;
   if (operands == Operands::f32 && rows > chunk_rows) {
     of_logits = SharedPanels(classes, dim, across);

@@ -329,7 +329,7 @@ void CopyAlong(const float* x, int64_t leading, int64_t columns, int64_t k, floa
                     to + n * k, kTileColumns);
 }
 
-// The slice [begin, begin + k) of b.
+// Copies the slice [begin, begin + k) of b into panels.
 void CopyPanels(const Matrix& b, int64_t columns, int64_t begin, int64_t k, float* to) {
   if (b.transpose == Transpose::no)
     CopyAcross(b.data + begin * b.leading, b.leading, columns, k, to);
@@ -341,7 +341,7 @@ const float* PanelsOfSlice(const Panels& panels, int64_t begin, int64_t k) {
   return panels.data + begin * panels.columns + panels.first * k;
 }
 
-// What a block reads of b behind the slices before `begin`. A step of a tile fetches a row of a panel.
+// What a block reads of b from `begin` on. Of panels, a step of a tile fetches one row.
 Later LaterOfB(const ProductBlock& p, int64_t begin) {
   if (begin == p.k) return {};
   if (!p.panels.data) return LaterOf(p.b, p.n, begin, Transpose::no);

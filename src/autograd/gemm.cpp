@@ -115,7 +115,7 @@ GemmBlock block_by_sizes(std::int64_t m, std::int64_t n, std::int64_t k) {
   return halved(m, n, k, [](std::int64_t count) { return count >= 8; });
 }
 
-Cut cut(const ProductBlock& p, Operands operands, int threads) {
+Cut cut_of(const ProductBlock& p, Operands operands, int threads) {
   if (operands == Operands::bf16) return {p, block_by_sizes(p.m, p.n, p.k), bf16_block_by(best_bf16_path())};
   if (by_onednn(p)) return {p, block_by_sizes(p.m, p.n, p.k), sgemm_block};
   Cut result{p, gemm_block(p.m, p.n, p.k, threads), f32_block_tiled};
@@ -148,7 +148,7 @@ void gemm(const ProductBlock& first, const ProductBlock& second, Operands operan
   Executor& executor = given ? *given : default_executor();
   const int threads = executor.thread_count();
   const bool by_bf16 = operands == Operands::bf16 && best_bf16_path() != Bf16Path::any;
-  multiply(cut(first, operands, threads), cut(second, operands, threads), by_bf16 ? of_bf16 : of_f32,
+  multiply(cut_of(first, operands, threads), cut_of(second, operands, threads), by_bf16 ? of_bf16 : of_f32,
            executor);
 }
 

@@ -54,7 +54,7 @@ void f32_block(const ProductBlock& block);
 void f32_block_tiled(const ProductBlock& block);
 
 /// The panels of a matrix b [k, n] that several products in f32 read: it is copied once for all of them, by
-/// the default executor. As much memory as b.
+/// the default executor. It takes as much memory as b.
 class SharedPanels {
  public:
   SharedPanels() = default;  ///< none: blocks copy b
@@ -72,11 +72,11 @@ class SharedPanels {
 void gemm(std::int64_t m, std::int64_t n, std::int64_t k, Matrix a, Matrix b, float beta, float* c,
           std::int64_t leading, Operands operands = Operands::f32, Executor* executor = nullptr);
 /// Two products of which neither needs the other's result, each as above. The threads share the blocks of
-/// both, and wait for one another once. One without rows is none. Only f32 reads `panels`.
+/// both, and wait for one another once. A product without rows is left out. Only f32 reads `panels`.
 void gemm(const ProductBlock& first, const ProductBlock& second, Operands operands = Operands::f32,
           Executor* executor = nullptr);
 /// The sizes of the blocks of c into which `gemm` cuts a product of f32 for so many threads: at most 512 x
-/// 512. Where there are panels, it takes whole ones.
+/// 512. With `panels` it rounds the columns up to whole panels.
 struct GemmBlock {
   std::int64_t rows, columns;
 };

@@ -67,8 +67,9 @@ Var linear(const Var& x, const Var& weight, const Var& bias, Products products) 
        RowBias{bias.empty() ? nullptr : bias.value().data<float>()}, y.data<float>(), out, operands);
   return result_of(tape, y, [=](const Tensor& dy) {
     const float* d = dy.data<float>();
-    // What a residual or another layer has added before is added to. x may be the weight, also by another
-    // node (autograd/recompute.h), and then its gradient grows meanwhile.
+    // A residual or another layer may have begun the gradient of x, which dx is then added to. x and the
+    // weight may be one parameter, even as two nodes (autograd/recompute.h). Both products would then add to
+    // one memory at the same time, so dx gets memory of its own.
     const bool add = x.recorded() && x.node()->gradient &&
                      !(weight.recorded() && x.node()->gradient.raw() == gradient_of(weight).raw());
     Tensor dx;

@@ -44,6 +44,18 @@ float at(const Matrix& x, std::int64_t row, std::int64_t column) {
   return x.transpose == Transpose::no ? x.data[row * x.leading + column] : x.data[column * x.leading + row];
 }
 
+ProductBlock with_bias(const Sizes& s, const Matrix& a, const Matrix& b, const Tensor& bias, const Tensor& c,
+                       std::int64_t leading) {
+  return {.m = s.m,
+          .n = s.n,
+          .k = s.k,
+          .a = a,
+          .b = b,
+          .bias = bias.data<float>(),
+          .c = c.data<float>(),
+          .leading = leading};
+}
+
 #if defined(__aarch64__)
 constexpr bool on_arm = true;
 #else
@@ -71,14 +83,7 @@ TEST(Gemm, OfTilesAddsTheSumsOfSlices) {
         const Tensor x = room_for(s.m, s.k, 1), y = room_for(s.k, s.n, 2), bias = Tensor::normal({s.n}, 3),
                      c = Tensor::zeros(DType::f32, {s.m, s.n});
         const Matrix a = operand(x, s.m, s.k, ta), b = operand(y, s.k, s.n, tb);
-        f32_block_tiled({.m = s.m,
-                         .n = s.n,
-                         .k = s.k,
-                         .a = a,
-                         .b = b,
-                         .bias = bias.data<float>(),
-                         .c = c.data<float>(),
-                         .leading = s.n});
+        f32_block_tiled(with_bias(s, a, b, bias, c, s.n));
         for (std::int64_t i = 0; i < s.m * s.n; ++i) {
           float expected = bias.data<float>()[i % s.n];
           std::int64_t k = 0;
@@ -181,14 +186,7 @@ TEST(Gemm, OfBf16IsTheProductOfRoundedOperands) {
         const Tensor added = before.clone(), biased = before.clone(), any = before.clone();
         gemm(s.m, s.n, s.k, a, b, 1.0f, added.data<float>(), leading, Operands::bf16);
         gemm(s.m, s.n, s.k, a, b, RowBias{bias.data<float>()}, biased.data<float>(), leading, Operands::bf16);
-        bf16_block_any({.m = s.m,
-                        .n = s.n,
-                        .k = s.k,
-                        .a = a,
-                        .b = b,
-                        .bias = bias.data<float>(),
-                        .c = any.data<float>(),
-                        .leading = leading});
+        bf16_block_any(with_bias(s, a, b, bias, any, leading));
         for (const Tensor& c : {added, biased, any}) {
           for (std::int64_t i = 0; i < s.m * gap; ++i) {
             const std::int64_t at = i / gap * leading + s.n + i % gap;
@@ -275,7 +273,7 @@ TEST(Gemm, HasTheSameBitsForAnyNumberOfThreads) {
   }
 }
 
-// Products that share their threads, of which one reads panels made before, are those of calls of their own.
+// Two products in one loop of the threads, one of them by shared panels, have the bits of two calls.
 TEST(Gemm, HasTheSameBitsBySharedPanelsAndBesideAnotherProduct) {
   // Panels of one slice and of several, blocks whose columns are no multiple of a panel, one by oneDNN, and
   // sums without terms.
@@ -289,23 +287,15 @@ TEST(Gemm, HasTheSameBitsBySharedPanelsAndBesideAnotherProduct) {
         std::fill_n(nothing.data<float>(), nothing.count(), std::numeric_limits<float>::quiet_NaN());
         const Matrix a = operand(x, s.m, s.k, ta), b = operand(y, s.k, s.n, tb);
         const auto both = [&](const Tensor& c, const Tensor& d) {
-          const ProductBlock first{.m = s.m,
-                                   .n = s.n,
-                                   .k = s.k,
-                                   .a = a,
-                                   .b = b,
-                                   .bias = bias.data<float>(),
-                                   .c = c.data<float>(),
-                                   .leading = s.n},
-              second{.m = s.n,
-                     .n = s.k,
-                     .k = s.m,
-                     .a = {u.data<float>(), s.n, Transpose::yes},
-                     .b = {v.data<float>(), s.k},
-                     .add = true,
-                     .c = d.data<float>(),
-                     .leading = s.k};
-          return std::array{first, second};
+          return std::array{with_bias(s, a, b, bias, c, s.n),
+                            ProductBlock{.m = s.n,
+                                         .n = s.k,
+                                         .k = s.m,
+                                         .a = {u.data<float>(), s.n, Transpose::yes},
+                                         .b = {v.data<float>(), s.k},
+                                         .add = true,
+                                         .c = d.data<float>(),
+                                         .leading = s.k}};
         };
         for (const Operands operands : {Operands::f32, Operands::bf16}) {
           const Tensor c = Tensor::zeros(DType::f32, {s.m, s.n}), d = before.clone();

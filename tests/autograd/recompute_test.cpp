@@ -135,8 +135,8 @@ TEST_F(Recomputed, BackwardTakesAGradientOfTheShapeOfItsResult) {
   EXPECT_THROW(tape.backward(Var(x.value), drawn({6, 8}, 1)), InvalidArgument);
 }
 
-// x and weight are two nodes of one parameter, which both gradients of linear are for. Threads compute both
-// at the same time.
+// x and weight are two nodes of one parameter, so both gradients of linear are added to it. Threads compute
+// both at the same time.
 TEST(RecomputedLinear, OfAParameterByItself) {
   const auto pool = make_thread_pool(2);
   const auto gradient = [](Executor& executor) {
