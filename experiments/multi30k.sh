@@ -3,15 +3,14 @@
 # sub-words (files en-de.train.en and so on in DATA, as in Wu et al. 2021, arXiv 2105.14462). Trains each model at most
 # MINUTES (default 45) and prints lower-cased tokenised BLEU on the three test sets. Run again, it goes on where it
 # stopped.
-# Environment: FOVEA (the command), MINUTES, THREADS (default 2), PRECISION (f32 or bf16, default f32), UPDATES, how
-# many the Transformer has until its learning rate is 0 (default: nine tenths of what MINUTES hold, by the time of a
-# hundred), and its DROPOUT (default 0.2). UPDATES=31250 DROPOUT=0.3 sees the 64 million tokens of the paper, with its
-# dropout.
+# Environment: FOVEA (the command), MINUTES, THREADS (default 2), PRECISION (f32 or bf16, default f32), SEED (default
+# 1), UPDATES, how many the Transformer has until its learning rate is 0 (default: as many as MINUTES hold), and its
+# DROPOUT (default 0.2). UPDATES=31250 DROPOUT=0.3 sees the 64 million tokens of the paper, with its dropout.
 # NORM=post has the paper's norms, behind each residual, at half of the rate (default pre, before each): `fovea convert`
 # makes a MarianMTModel of no other.
 set -euo pipefail
 (($# >= 2)) || {
-  sed -n '2,11s/^# //p' "$0" >&2
+  sed -n '2,10s/^# //p' "$0" >&2
   exit 2
 }
 data=$1 out=$2
@@ -19,7 +18,7 @@ shift 2
 (($#)) || set -- transformer rnn-additive rnn-none
 fovea=${FOVEA:-$(dirname "$(readlink -f "$0")")/../build/release/fovea}
 minutes=${MINUTES:-45} threads=${THREADS:-2} dropout=${DROPOUT:-0.2}
-precision=${PRECISION:-f32} norm=${NORM:-pre}
+precision=${PRECISION:-f32} norm=${NORM:-pre} seed=${SEED:-1}
 rate=$([[ $norm == pre ]] && echo 0.004 || echo 0.002)
 mkdir -p "$out"
 
@@ -28,44 +27,14 @@ mkdir -p "$out"
 # The paper's norms stand behind each residual. Before it the model learns as much in half of the updates
 # (docs/decisions/0050-norms-before-residuals.md).
 transformer=(--model transformer --dim 128 --dim-ffn 256 --heads 4 --layers 4 --norm "$norm" --dropout "$dropout"
-  --mini-batch-words 2048 --lr "$rate" --lr-schedule cosine --lr-warmup 800 --valid-freq 500)
+  --mini-batch-words 2048 --lr "$rate" --lr-schedule cosine --lr-warmup 800 --valid-freq 500
+  --max-updates "${UPDATES:-0}")
 rnn=(--model rnn --dim-emb 128 --dim-rnn 256 --dropout 0.2 --mini-batch-words 1000 --lr 0.002 --lr-warmup 1000
   --clip-norm 1 --valid-freq 500)
 
-train() { # train OUT OPTIONS
-  "$fovea" train "${@:2}" --train-source "$data/en-de.train.en" --train-target "$data/en-de.train.de" \
-    --valid-source "$data/en-de.valid.en" --valid-target "$data/en-de.valid.de" --tokenizer whitespace \
-    --label-smoothing 0.1 --average 5 --early-stopping 0 --cpu-threads "$threads" --precision "$precision" --output "$1"
-}
-
-# How many updates the Transformer has. A training that goes on keeps its number.
-updates() {
-  local kept=$out/transformer.updates count times=()
-  if [[ -n ${UPDATES:-} ]]; then
-    echo "$UPDATES" >"$kept"
-  elif ! [[ -f $kept ]]; then
-    for count in 20 120; do
-      times+=("$(date +%s%N)")
-      train "$out/timed" "${transformer[@]}" --max-updates "$count" >"$out/timed.log" 2>&1 || {
-        cat "$out/timed.log" >&2
-        return 1
-      }
-      rm -r "$out/timed"
-    done
-    times+=("$(date +%s%N)")
-    # Both runs start and validate; the hundred updates are the difference.
-    awk -v minutes="$minutes" -v hundred=$((times[2] - 2 * times[1] + times[0])) \
-      'BEGIN { printf "%d\n", 0.9 * minutes * 60 / (hundred / 100 * 1e-9) }' >"$kept"
-  fi
-  cat "$kept"
-}
-
 for model in "$@"; do
   case $model in
-    transformer)
-      count=$(updates)
-      options=("${transformer[@]}" --max-updates "$count")
-      ;;
+    transformer) options=("${transformer[@]}") ;;
     rnn-additive) options=("${rnn[@]}" --attention additive) ;;
     rnn-none) options=("${rnn[@]}" --attention none) ;;
     *)
@@ -75,7 +44,10 @@ for model in "$@"; do
   esac
   folder=$out/$model resume=()
   [[ -f $folder/checkpoint.safetensors ]] && resume=(--resume)
-  train "$folder" "${options[@]}" --max-minutes "$minutes" "${resume[@]}"
+  "$fovea" train "${options[@]}" --train-source "$data/en-de.train.en" --train-target "$data/en-de.train.de" \
+    --valid-source "$data/en-de.valid.en" --valid-target "$data/en-de.valid.de" --tokenizer whitespace \
+    --label-smoothing 0.1 --average 5 --early-stopping 0 --cpu-threads "$threads" --precision "$precision" \
+    --seed "$seed" --max-minutes "$minutes" --output "$folder" "${resume[@]}"
   for test in 2016 2017 coco; do
     sed 's/@@ //g' "$data/en-de.test.$test.de" >"$out/reference.$test.de"
     "$fovea" translate --model "$folder" --beam-size 5 --cpu-threads "$threads" \

@@ -121,9 +121,11 @@ void refuse_unused(Command command, const Options& o) {
 nn::Schedule schedule_of(const TrainCommand& o) {
   if (o.schedule == "constant") return nn::Constant{o.rate};
   if (o.schedule == "inverse-square-root") return nn::InverseSquareRoot{o.rate, o.warmup};
-  if (o.updates == 0)
-    throw InvalidArgument("fovea train", "--max-updates", "the length of a training by --lr-schedule cosine",
+  if (o.updates == 0 && o.minutes == 0.0) {
+    throw InvalidArgument("fovea train", "--max-updates",
+                          "the length of a training by --lr-schedule cosine, here or in --max-minutes",
                           "none");
+  }
   return nn::WarmupCosine{o.rate, o.warmup, o.updates};
 }
 
@@ -224,7 +226,8 @@ void register_train(Command app) {
   command.add_option("--learn-rate,--lr", o->rate, "peak, or constant").check(finite()).check(positive());
   command
       .add_option("--lr-schedule", o->schedule,
-                  "behind the warm-up; cosine falls to 0 at the last of --max-updates")
+                  "behind the warm-up; cosine falls to 0 at the last of --max-updates, or without those at "
+                  "the end of --max-minutes")
       .check(one_of({"inverse-square-root", "constant", "cosine"}));
   command.add_option("--lr-warmup", o->warmup, "updates").check(non_negative());
   command.add_option("--beta2", o->beta2, "of Adam").check(finite()).check(in_range(0.0, 0.99999));

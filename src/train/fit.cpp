@@ -4,14 +4,13 @@
 #include <cmath>
 
 #include "fovea/train/trainer.h"
+#include "train/schedule.h"
 
 namespace fovea::train {
 
 FitStep fit(nn::ParameterSet& parameters, const FitOptions& options, const LossFunction& loss,
             const std::function<void(const FitStep&)>& on_step) {
-  nn::Schedule schedule = options.schedule;
-  if (auto* cosine = std::get_if<nn::WarmupCosine>(&schedule); cosine && cosine->updates == 0)
-    cosine->updates = options.updates;
+  const nn::Schedule schedule = ending_at(options.schedule, options.updates);
   nn::Adam adam(parameters, options.adam);
   parameters.zero_gradients();
   autograd::Tape tape(options.precision);

@@ -42,23 +42,20 @@ void check(const LanguageData& data, const LanguageOptions& options) {
 }
 
 TrainOptions as_train_options(const LanguageOptions& o) {
-  TrainOptions options{.batch_words = o.batch * o.window,
-                       .schedule = o.schedule,
-                       .adam = o.adam,
-                       .smoothing = o.smoothing,
-                       .precision = o.precision,
-                       .activations = o.activations,
-                       .max_updates = o.max_updates,
-                       .max_minutes = o.max_minutes,
-                       .validate_every = o.validate_every,
-                       .save_every = o.save_every,
-                       .patience = o.patience,
-                       .metric = Metric::perplexity,
-                       .seed = o.seed,
-                       .folder = o.folder};
-  if (auto* cosine = std::get_if<nn::WarmupCosine>(&options.schedule); cosine && cosine->updates == 0)
-    cosine->updates = o.max_updates;
-  return options;
+  return {.batch_words = o.batch * o.window,
+          .schedule = o.schedule,
+          .adam = o.adam,
+          .smoothing = o.smoothing,
+          .precision = o.precision,
+          .activations = o.activations,
+          .max_updates = o.max_updates,
+          .max_minutes = o.max_minutes,
+          .validate_every = o.validate_every,
+          .save_every = o.save_every,
+          .patience = o.patience,
+          .metric = Metric::perplexity,
+          .seed = o.seed,
+          .folder = o.folder};
 }
 
 class LanguageTrainer final : public Loop {

@@ -24,7 +24,8 @@ class Loop {
   Result run(Start start);
 
  protected:
-  /// Makes the folder of the options. The parts must outlive the loop.
+  /// Makes the folder of the options. The parts must outlive the loop. Throws InvalidArgument for a schedule
+  /// that never ends.
   explicit Loop(const Parts& parts);
   /// Says what a checkpoint must be of. Called once, before run.
   void identify(TrainingRecord record, std::string fingerprint);
@@ -69,9 +70,11 @@ class Loop {
   Result stopped(bool to_save);
   bool out_of_patience() const;
   std::optional<double> seconds_left(std::int64_t batches) const;
+  std::int64_t updates_in_time() const;
 
   Parts parts_;
   nn::Adam adam_;
+  nn::Schedule schedule_;
   TrainState state_;
   TrainingRecord record_;
   std::string fingerprint_;

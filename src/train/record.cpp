@@ -9,6 +9,7 @@
 #include "files/json_scanner.h"
 #include "fovea/files/bytes.h"
 #include "fovea/models/model_folder.h"
+#include "train/schedule.h"
 #include "train/validation_json.h"
 
 namespace fovea::train {
@@ -85,7 +86,9 @@ TrainingRecord record_of(const TrainOptions& options, std::uint64_t train_data, 
                   {"clip_norm", shortest(options.adam.clip_norm)},
                   {"train_data", quoted(std::to_string(train_data))},
                   {"valid_data", quoted(std::to_string(valid_data))}};
-  put_schedule(options.schedule, record.fixed);
+  const nn::Schedule schedule = ending_at(options.schedule, options.max_updates);
+  put_schedule(schedule, record.fixed);
+  if (is_endless(schedule)) record.fixed["minutes"] = shortest(options.max_minutes);
   record.free = {{"max_updates", std::to_string(options.max_updates)},
                  {"max_epochs", std::to_string(options.max_epochs)},
                  {"max_minutes", shortest(options.max_minutes)},

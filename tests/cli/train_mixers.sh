@@ -103,5 +103,5 @@ refused '--mixers' --model rnn --mixers gla
 refused '--encoder-mixers' --model transformer --mixers pooled
 refused '--positions' --model transformer --encoder-mixers gla --mixers pooled --positions relative
 refused '--encoder-mixers' --model language --encoder-mixers gla
-refused '--max-updates' --model transformer --lr-schedule cosine
+refused 'here or in --max-minutes' --model transformer --lr-schedule cosine
 echo "train_mixers: trained, resumed, translated, shown, looked into"

@@ -35,6 +35,45 @@ TEST(Trainer, LearnsAndReportsEveryStep) {
   EXPECT_EQ(recorder.steps[4].learning_rate, 0.01);  // the end of the warm-up
 }
 
+struct Rates : Listener {
+  void on_step(const Progress& p) override { all.push_back(p.learning_rate); }
+  std::vector<double> all;
+};
+
+TEST(Trainer, ACosineWithoutAnEndFallsToZeroAtTheLimitOfUpdates) {
+  Tiny tiny;
+  Rates rates;
+  TrainOptions options = tiny.options("cosine");
+  options.schedule = nn::WarmupCosine{.peak = 0.01, .warmup = 5};
+  train(*tiny.model(), tiny.data, options, Start::fresh, rates, never);
+  const nn::Schedule whole = nn::WarmupCosine{.peak = 0.01, .warmup = 5, .updates = 20};
+  ASSERT_EQ(rates.all.size(), 20u);
+  for (std::size_t i = 0; i < 20; ++i)
+    EXPECT_EQ(rates.all[i], nn::learning_rate(whole, static_cast<std::int64_t>(i) + 1));
+}
+
+TEST(Trainer, ACosineWithoutUpdatesFallsToZeroAtTheLimitOfMinutes) {
+  Tiny tiny;
+  Rates rates;
+  Listener silent;
+  TrainOptions options = tiny.options("minutes");
+  options.schedule = nn::WarmupCosine{.peak = 0.01, .warmup = 3};
+  options.max_updates = 0;
+  options.max_minutes = 1.0 / 60.0;
+  train(*tiny.model(), tiny.data, options, Start::fresh, rates, never);
+  // The last update began before the end and takes a hundredth of the second: what is left of half a cosine
+  // is less than a thousandth. Where updates are slower the number of them only gets smaller.
+  ASSERT_FALSE(rates.all.empty());
+  EXPECT_LT(rates.all.back(), 1e-2 * 0.01);
+  // The minutes decide the weights, so a resumed training has the same.
+  options.max_minutes *= 2.0;
+  EXPECT_THROW(train(*tiny.model(), tiny.data, options, Start::resume, silent, never), FileError);
+  options.max_minutes = 0.0;
+  options.folder = tiny.path("endless").string();
+  EXPECT_THROW(train(*tiny.model(), tiny.data, options, Start::fresh, silent, never), InvalidArgument);
+  EXPECT_FALSE(std::filesystem::exists(options.folder));
+}
+
 TEST(Trainer, PatienceEndsATrainingThatDoesNotImprove) {
   Tiny tiny;
   Listener silent;

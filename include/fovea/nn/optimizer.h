@@ -26,7 +26,7 @@ struct InverseSquareRoot {
 struct WarmupCosine {
   double peak = 1e-3;
   std::int64_t warmup = 100;
-  std::int64_t updates = 0;  ///< 0: train::fit sets its number of updates
+  std::int64_t updates = 0;  ///< 0: the training sets it (train/fit.h, trainer.h, language.h)
 };
 using Schedule = std::variant<Constant, InverseSquareRoot, WarmupCosine>;
 /// Learning rate of step `step`, counted from 1. Throws InvalidArgument for a WarmupCosine that has no end.

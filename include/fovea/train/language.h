@@ -21,7 +21,7 @@ struct LanguageData {
 struct LanguageOptions {
   std::int64_t window = 128;                   ///< tokens of a window that are predicted; it has one more
   std::int64_t batch = 16;                     ///< windows of an update
-  nn::Schedule schedule = nn::WarmupCosine{};  ///< with `updates` 0 it ends with max_updates
+  nn::Schedule schedule = nn::WarmupCosine{};  ///< as in TrainOptions
   nn::AdamOptions adam{.beta2 = 0.98, .clip_norm = 1.0};
   float smoothing = 0.0f;
   autograd::Operands precision = autograd::Operands::f32;  ///< of the products of training

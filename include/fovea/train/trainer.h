@@ -21,6 +21,8 @@ enum class Metric : std::uint8_t { bleu, perplexity };
 
 struct TrainOptions {
   std::int64_t batch_words = 4096;
+  /// A WarmupCosine with `updates` 0 ends with max_updates. Where those are 0, it ends with max_minutes: the
+  /// rate of an update then depends on the time, and the weights on the speed of the machine.
   nn::Schedule schedule = nn::InverseSquareRoot{};
   nn::AdamOptions adam;
   float smoothing = 0.1f;
@@ -103,7 +105,8 @@ class TrainingError : public Error {
 /// not fit. The options it was trained with are in training.json beside it. Data, seed, batch_words,
 /// schedule, adam, smoothing, precision and metric must be the same; if not, FileError names those that
 /// differ. Limits, patience, validate_every, save_every and average may change: the new ones hold, and the
-/// listener gets a message for each.
+/// listener gets a message for each. Throws InvalidArgument for data without examples, and for a WarmupCosine
+/// without an end.
 enum class Start : std::uint8_t { fresh, resume };
 Result train(models::SequenceToSequence& model, const Data& data, const TrainOptions& options, Start start,
              Listener& listener, const std::function<bool()>& should_stop);
