@@ -10,14 +10,14 @@ namespace {
 // Arrays of vectors become registers only where the loops over them are unrolled.
 #define FOVEA_UNROLL _Pragma("GCC unroll 16")
 
-// The 16 pairs of 32 numbers side by side, of which `count` are there.
+// The 16 pairs of 32 neighbours in a row. Numbers from x[count] on count as 0.
 FOVEA_DOT __m512i pairs_along(const float* x, std::int64_t count) {
   if (count >= 32) return (__m512i)_mm512_cvtne2ps_pbh(_mm512_loadu_ps(x + 16), _mm512_loadu_ps(x));
   return (__m512i)_mm512_cvtne2ps_pbh(_mm512_maskz_loadu_ps(first_lanes(count - 16), x + 16),
                                       _mm512_maskz_loadu_ps(first_lanes(count), x));
 }
 
-// The pairs of 16 numbers of one row with the 16 below them, of which those in `lanes` are there. `below` is
+// Pairs each of 16 numbers of a row with the number below it. Numbers outside `lanes` count as 0. `below` is
 // null past the last row.
 FOVEA_DOT __m512i pairs_down(const float* x, const float* below, __mmask16 lanes) {
   const __m512i order = _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8, 23, 7,

@@ -26,16 +26,17 @@ using RivalTurns = std::map<std::string, std::vector<double>>;
 /// The rivals of one model. They are dropped at the end.
 class Beside {
  public:
-  /// `request` gives what the script prepares, and is asked only where a rival is there; null: the script has
-  /// no such model. `check` gets what each rival that has prepared it answers, and returns what differs from
-  /// what Fovea computes, which refuses the rival; "" if nothing does.
+  /// `request` returns what the script prepares; null: the script has no such model. It is called only if
+  /// there is a rival. `check` gets the answer of each rival that has prepared the request. It returns a
+  /// description of what differs from Fovea's result, or "" if nothing does. A rival whose answer differs is
+  /// refused.
   Beside(Rivals& rivals, const RivalsOptions& options, const std::function<nlohmann::json()>& request,
          const std::function<std::string(const nlohmann::json&)>& check = {});
   ~Beside();
   Beside(const Beside&) = delete;
   Beside& operator=(const Beside&) = delete;
 
-  /// Lets each rival run `count` times; `how` is what the script wants to know besides.
+  /// Lets each rival run `count` times, and adds its times to `turns`. `how`: what else the script must know.
   void run(std::int64_t count, const nlohmann::json& how, RivalTurns& turns) const;
   std::vector<RivalTime> times(const RivalTurns& turns) const;
 

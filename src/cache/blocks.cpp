@@ -5,6 +5,7 @@
 #include <new>
 #include <utility>
 
+#include "core/fnv1a.h"
 #include "core/huge_pages.h"
 #include "core/memory.h"
 
@@ -18,17 +19,12 @@ std::int64_t aligned(std::int64_t bytes) {
   return (bytes + 63) / 64 * 64;
 }
 
-// FNV-1a over the words of the parent and the ids. A hit compares all of them, so that a collision costs time
-// and nothing else.
+// A hit compares the parent and all ids, so that a collision costs time and nothing else.
 std::uint64_t hash_of(std::uint64_t parent, std::span<const std::int32_t> ids) {
-  constexpr std::uint64_t prime = 0x100000001b3;
-  std::uint64_t hash = 0xcbf29ce484222325 ^ parent;
-  hash *= prime;
-  for (const std::int32_t id : ids) {
-    hash ^= static_cast<std::uint32_t>(id);
-    hash *= prime;
-  }
-  return hash ^ (hash >> 29);
+  Fnv1a hash;
+  hash.mix(parent);
+  for (const std::int32_t id : ids) hash.mix(std::uint64_t{static_cast<std::uint32_t>(id)});
+  return hash.value() ^ (hash.value() >> 29);
 }
 
 }  // namespace

@@ -320,7 +320,7 @@ class Team {
   std::atomic<std::uint64_t> generation_{0};
   static constexpr std::uint32_t open = 1u << 31;
   std::atomic<std::uint32_t> inside_{0};  // workers in the loop, and `open` while others may enter
-  std::atomic<int> awake_{0};             // workers that do not sleep, of those that spin
+  std::atomic<int> awake_{0};             // workers that spin and are not asleep
   std::atomic<bool> caller_sleeps_{false};
   std::atomic<bool> stopping_{false};
   bool spins_ = false;  // with more threads than cores, a spinning thread would keep another from working

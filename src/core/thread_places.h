@@ -30,12 +30,12 @@ struct PairTime {
   CoreTime spent;
 };
 
-/// When a worker that shares its core moves to another one. Programs of the same priority may run there too.
-/// The worker and its caller then wait for their cores by turns, and sharing one core is better. So a move is
-/// a trial. If the two wait for cores for more than a quarter of their time, the worker goes back. Each
-/// failed trial doubles the pause before the next one, up to some 6 s, and each other one halves it. Times
-/// are read only where `may_move` or `trial_is_over` says so, since that takes 10 us. Without them, as where
-/// /proc is not mounted, no worker moves.
+/// When a worker that shares its core moves to another one. Another program of the same priority may run on
+/// the new core. Worker and caller then wait for their cores in turn, and sharing one core is better. So a
+/// move is a trial. If the two wait for cores for more than a quarter of their time, the worker goes back,
+/// and stays for a while. Each failed trial doubles this pause, up to some 6 s, and each successful trial
+/// halves it. Times are read only where `may_move` or `trial_is_over` says so, since that takes 10 us.
+/// Without them, as where /proc is not mounted, no worker moves.
 class MovingRule {
  public:
   using Time = std::chrono::steady_clock::time_point;

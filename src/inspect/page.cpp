@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/fnv1a.h"
 #include "fovea/files/bytes.h"
 #include "inspect/unicode.h"
 
@@ -13,14 +14,13 @@ namespace {
 
 // Marks our own script and style as the only ones that may run: an event handler or a script that slipped
 // through the escaping would lack it. It must not be known before the page is made, and the same data must
-// give the same page, so it is a hash of the data (FNV-1a, 64 bits), not a random number.
+// give the same page, so it is a hash of the data, not a random number.
 std::string nonce_of(std::string_view json, std::string_view body) {
-  std::uint64_t hash = 0xCBF29CE484222325U;
-  for (const std::string_view part : {json, body}) {
-    for (const char byte : part) hash = (hash ^ static_cast<unsigned char>(byte)) * 0x100000001B3U;
-  }
+  Fnv1a hash;
+  hash.mix(json);
+  hash.mix(body);
   char text[17];
-  std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(hash));
+  std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(hash.value()));
   return text;
 }
 

@@ -68,7 +68,6 @@ struct ProblemMods {
   /// Whether several batch entries or heads add to the same elements of a gradient with an element per score.
   /// They then have to take turns.
   bool shared_dense_gradient(std::int64_t batch, std::int64_t heads) const;
-  bool has_arguments() const { return most_arguments() > 0; }
 };
 
 /// Rows [row, row + rows) of one head against keys [key, key + count).

@@ -79,8 +79,9 @@ struct Best {
   double log_probability;
 };
 
-// The largest of numbers without a NaN, or infinity where one is a NaN. 16 lanes keep one each and become
-// vectors: with a branch a number, 50,257 of them took 45 us, a fiftieth of a token of GPT-2 in int8.
+// The largest number, or infinity if one is NaN. Sixteen lanes keep a maximum each, so that the loop becomes
+// vector code. With a branch for each number, 50,257 of them took 45 us, a fiftieth of a token of GPT-2 in
+// int8.
 FOVEA_CLONES float largest_of(const float* numbers, std::size_t count) {
   constexpr std::size_t lanes = 16;
   constexpr float infinity = std::numeric_limits<float>::infinity();

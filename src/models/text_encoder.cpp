@@ -15,7 +15,7 @@ TextEncoder::TextEncoder(const TextEncoderSpec& spec, nn::ParameterSet::Source s
   if (spec.token_types > 0)
     types_ = nn::Embedding(*parameters_, "embed_types", spec.token_types, spec.stack.input_elements());
   stack_ = nn::TransformerStack(*parameters_, spec.stack_name, spec.stack);
-  if (spec.decoder) decoder_ = nn::TransformerStack(*parameters_, spec.decoder_name, spec.decoder->stack);
+  if (spec.decoder) decoder_ = nn::TransformerStack(*parameters_, "model.decoder", spec.decoder->stack);
   if (!spec.head) return;
   std::int64_t dim = spec.stack.dim;
   if (const std::optional<HeadSpec::Dense>& dense = spec.head->dense) {

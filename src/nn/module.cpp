@@ -4,16 +4,17 @@
 #include <cmath>
 #include <utility>
 
+#include "core/fnv1a.h"
 #include "fovea/core/philox.h"
 
 namespace fovea::nn {
 namespace {
 
-// FNV-1a: the initial values of a parameter depend on its name, not on when it was declared.
-std::uint64_t hash_of(std::string_view text) noexcept {
-  std::uint64_t hash = 0xcbf29ce484222325u;
-  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
-  return hash;
+// The initial values of a parameter depend on its name, not on when it was declared.
+std::uint64_t hash_of(std::string_view name) noexcept {
+  Fnv1a hash;
+  hash.mix(name);
+  return hash.value();
 }
 
 }  // namespace

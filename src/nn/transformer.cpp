@@ -1,6 +1,7 @@
 #include "fovea/nn/transformer.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <map>
 #include <numeric>
@@ -38,6 +39,11 @@ Var FeedForward::operator()(Context& context, const Var& x) const {
 bool FeedForward::takes_bf16(const Context& context) const {
   return first.takes_bf16(context) && second.takes_bf16(context) &&
          (!gate.weight || gate.takes_bf16(context));
+}
+
+const char* name_of(NormPlace place) {
+  static constexpr std::array names{"pre", "post", "sandwich", "end", "none"};
+  return names.at(static_cast<std::size_t>(place));
 }
 
 const char* mixer_name(const Mixer& mixer) {
@@ -119,49 +125,65 @@ void add_rotary(StackSpec& stack, std::int64_t positions, double base) {
 
 namespace {
 
+// `got`: what stands in the block.
+[[noreturn]] void refuse_block(std::size_t block, const std::string& expected, const std::string& got) {
+  throw InvalidArgument("TransformerStack", "spec.blocks", expected,
+                        "block " + std::to_string(block) + ": " + got);
+}
+
+// The first option of an attention that reads positions; "" if there is none.
+std::string reader_of_positions(const AttentionOptions& attention) {
+  if (attention.rope) return "rope";
+  if (!attention.spec.mods.empty()) return "mods[0] = " + to_string(attention.spec.mods.front());
+  if (!(attention.spec.mask == Mask(Everything{}))) return "mask = " + to_string(attention.spec.mask);
+  return "";
+}
+
 // Merged rows have no position, so what reads positions may not stand behind a merging.
 void check_merging(const StackSpec& spec) {
   bool merged = false;
-  for (const BlockSpec& block : spec.blocks) {
-    const auto refuse = [](const std::string& expected, const std::string& got) {
-      throw InvalidArgument("TransformerStack", "spec.blocks", expected, got);
-    };
+  for (std::size_t i = 0; i < spec.blocks.size(); ++i) {
+    const BlockSpec& block = spec.blocks[i];
     const auto* attention = std::get_if<AttentionOptions>(&block.mixer);
     if (merged || block.merging) {
-      if (!attention) refuse("attention in a block that merges rows and behind it", mixer_name(block.mixer));
+      if (!attention)
+        refuse_block(i, "attention in a block that merges rows and behind it", mixer_name(block.mixer));
       if (attention->compression)
-        refuse("no compression in a block that merges rows and behind it", name_of(*attention->compression));
+        refuse_block(i, "no compression in a block that merges rows and behind it",
+                     name_of(*attention->compression));
     }
-    if (merged &&
-        (attention->rope || !attention->spec.mods.empty() || !(attention->spec.mask == Mask(Everything{}))))
-      refuse("attention without rope, mods and mask behind a block that merges rows", "one with them");
+    const std::string reader = merged ? reader_of_positions(*attention) : "";
+    if (!reader.empty())
+      refuse_block(i, "attention without rope, mods and mask behind a block that merges rows", reader);
     if (block.merging && !(block.merging->share >= 0.0 && block.merging->share <= 0.5))
-      refuse("a share of merged rows in [0, 0.5]", std::to_string(block.merging->share));
+      refuse_block(i, "a share of merged rows in [0, 0.5]",
+                   "merging.share = " + std::to_string(block.merging->share));
     merged = merged || block.merging;
   }
 }
 
 // A stack's blocks share one mask, and recurrences of both sides need another one than those of the past.
 void check_recurrences(const StackSpec& spec) {
-  const auto refuse = [](const std::string& expected, const std::string& got) {
-    throw InvalidArgument("TransformerStack", "spec.blocks", expected, got);
-  };
-  const auto named = [&](std::size_t i) {
+  const auto described = [&](std::size_t i) {
     const BlockSpec& block = spec.blocks[i];
-    return std::string(mixer_name(block.mixer)) + " of block " + std::to_string(i) +
+    return std::string(mixer_name(block.mixer)) +
            (block.recurrence_sees == Sees::both_sides ? " that sees both sides" : " that sees the past");
   };
   std::optional<std::size_t> first;
   for (std::size_t i = 0; i < spec.blocks.size(); ++i) {
     const BlockSpec& block = spec.blocks[i];
+    const bool both_sides = block.recurrence_sees == Sees::both_sides;
     if (std::holds_alternative<AttentionOptions>(block.mixer)) {
-      if (block.recurrence_sees == Sees::both_sides)
-        refuse("recurrence_sees = both_sides only for recurrences: a mask says what attention sees",
-               "it for a block of attention");
+      if (both_sides)
+        refuse_block(i, "recurrence_sees = both_sides only for recurrences: a mask says what attention sees",
+                     "attention with recurrence_sees = both_sides");
       continue;
     }
+    if (both_sides && std::holds_alternative<BlockAttentionOptions>(block.mixer))
+      refuse_block(i, "block attention that sees the past", described(i));
     if (first && spec.blocks[*first].recurrence_sees != block.recurrence_sees)
-      refuse("mixers that all see the past, or all see both sides", named(*first) + " and " + named(i));
+      refuse_block(*first, "mixers that all see the past, or all see both sides",
+                   described(*first) + ", and block " + std::to_string(i) + ": " + described(i));
     first = i;
   }
 }
@@ -171,20 +193,19 @@ void check_side_by_side(const StackSpec& spec) {
     const BlockSpec& block = spec.blocks[i];
     if (block.parts == BlockSpec::Parts::in_turn) continue;
     const auto expect = [&](bool good, const std::string& expected, const std::string& got) {
-      if (!good)
-        throw InvalidArgument("TransformerStack", "spec.blocks", expected + " where parts are side by side",
-                              got + " in block " + std::to_string(i));
+      if (!good) refuse_block(i, expected + " where parts are side by side", got);
     };
-    expect(!std::holds_alternative<NoMlp>(block.mlp), "a feed-forward part", "none");
-    expect(block.mixer_norm == NormPlace::pre, "mixer_norm = pre", "another place");
+    expect(!std::holds_alternative<NoMlp>(block.mlp), "a feed-forward part", "mlp = NoMlp");
+    expect(block.mixer_norm == NormPlace::pre, "mixer_norm = pre",
+           std::string("mixer_norm = ") + name_of(block.mixer_norm));
     expect(block.mlp_norm == NormPlace::pre || block.mlp_norm == NormPlace::none, "mlp_norm = pre or none",
-           "another place");
-    expect(!block.cross, "no cross-attention", "one");
-    expect(!block.merging, "no merging", "one");
+           std::string("mlp_norm = ") + name_of(block.mlp_norm));
+    expect(!block.cross, "no cross-attention", "cross-attention");
+    expect(!block.merging, "no merging", "merging");
   }
 }
 
-void check_rounds(const StackSpec& spec) {
+void check_sizes(const StackSpec& spec) {
   if (spec.rounds < 1)
     throw InvalidArgument("TransformerStack", "spec.rounds", "at least 1", std::to_string(spec.rounds));
   if (spec.input_dim && *spec.input_dim < 1)
@@ -204,7 +225,7 @@ TransformerStack::TransformerStack(ParameterSet& set, const std::string& name, c
   check_merging(spec);
   check_recurrences(spec);
   check_side_by_side(spec);
-  check_rounds(spec);
+  check_sizes(spec);
   layers_.reserve(spec.blocks.size());  // blocks read the arguments of the first while others are made
   const MultiHeadAttention* first = nullptr;
   for (std::size_t i = 0; i < spec.blocks.size(); ++i) {
@@ -222,9 +243,6 @@ TransformerStack::TransformerStack(ParameterSet& set, const std::string& name, c
     if (const auto* attention = std::get_if<AttentionOptions>(&block.mixer)) {
       made.self.emplace(set, layer + ".self_attn", spec.dim, *attention, shares ? first : nullptr);
     } else if (const auto* blocks = std::get_if<BlockAttentionOptions>(&block.mixer)) {
-      if (block.recurrence_sees == Sees::both_sides)
-        throw InvalidArgument("TransformerStack", "spec.blocks", "block attention that sees the past",
-                              std::string(mixer_name(block.mixer)) + " that sees both sides");
       made.blocks.emplace(set, layer + ".mixer", spec.dim, *blocks);
     } else {
       const auto& options = std::get<RecurrentOptions>(block.mixer);

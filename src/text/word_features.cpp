@@ -2,6 +2,7 @@
 
 #include <string>
 
+#include "core/fnv1a.h"
 #include "fovea/core/error.h"
 #include "text/unicode.h"
 #include "text/utf8.h"
@@ -9,14 +10,14 @@
 namespace fovea::text {
 namespace {
 
-// FNV-1a; `kind` distinguishes a word from an n-gram with the same spelling. FNV's low bits are weak, so the
-// high half is folded in.
+// `kind` distinguishes a word from an n-gram with the same spelling. FNV's low bits are weak, so the high
+// half is folded in.
 std::int32_t bucket_of(char kind, std::string_view text, std::int32_t buckets) {
-  std::uint64_t hash = 0xCBF29CE484222325u;
-  const auto add = [&](char byte) { hash = (hash ^ static_cast<unsigned char>(byte)) * 0x100000001B3u; };
-  add(kind);
-  for (const char byte : text) add(byte);
-  return static_cast<std::int32_t>((hash ^ (hash >> 32)) % static_cast<std::uint64_t>(buckets));
+  Fnv1a hash;
+  hash.mix({&kind, 1});
+  hash.mix(text);
+  return static_cast<std::int32_t>((hash.value() ^ (hash.value() >> 32)) %
+                                   static_cast<std::uint64_t>(buckets));
 }
 
 // Letters as x, capitals as X, each run once; digits as d, up to four, so that a year is told from a count.

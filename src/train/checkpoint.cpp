@@ -85,17 +85,17 @@ Validation validation_of(const json& j) {
           .improved = j.at("improved")};
 }
 
-void copy_into(const std::string& path, const files::TensorFile& file, const std::string& name,
-               const Tensor& to) {
-  const Tensor* from = file.find(name);
-  if (!from || !(from->shape() == to.shape()) || from->dtype() != to.dtype()) {
-    throw FileError(path, -1,
-                    "tensor '" + name + "' is missing or has another shape than " + to_string(to.shape()));
-  }
-  std::memcpy(to.raw(), from->raw(), to.bytes());
-}
-
 }  // namespace
+
+const Tensor& tensor_like(const Tensor& like, const std::string& path, const files::TensorFile& file,
+                          const std::string& name) {
+  const Tensor* found = file.find(name);
+  if (!found || !(found->shape() == like.shape()) || found->dtype() != like.dtype()) {
+    throw FileError(path, -1,
+                    "tensor '" + name + "' is missing or has another shape than " + to_string(like.shape()));
+  }
+  return *found;
+}
 
 std::string checkpoint_path(const std::string& folder) {
   return folder + "/checkpoint.safetensors";
@@ -174,6 +174,64 @@ json read_state(const std::string& path, std::string text, std::vector<Validatio
   return state;
 }
 
+void check_fingerprint(const std::string& path, const std::string& kept, const std::string& fingerprint) {
+  if (kept == fingerprint) return;
+  const std::size_t at = static_cast<std::size_t>(
+      std::mismatch(fingerprint.begin(), fingerprint.end(), kept.begin(), kept.end()).first -
+      fingerprint.begin());
+  throw FileError(path, -1,
+                  "belongs to another training: expected " + entry_at(fingerprint, at) + ", got " +
+                      excerpt(entry_at(kept, at)));
+}
+
+// `record` is the text of a state.
+TrainState state_of(const std::string& path, const std::string& record) {
+  try {
+    std::vector<Validation> curve;
+    const json j = read_state(path, record, curve);
+    for (const char* name :
+         {"update", "epoch", "batch", "loss_tokens", "without_improvement", "adam_steps"}) {
+      if (!j.at(name).is_number_integer())
+        throw FileError(path, -1,
+                        std::string("its state is invalid: ") + name + " is " + excerpt(j.at(name).dump()));
+    }
+    TrainState state{.update = j.at("update"),
+                     .epoch = j.at("epoch"),
+                     .batch = j.at("batch"),
+                     .seconds = j.at("seconds"),
+                     .loss_sum = j.at("loss_sum"),
+                     .loss_tokens = j.at("loss_tokens"),
+                     .without_improvement = j.at("without_improvement"),
+                     .curve = std::move(curve),
+                     .validation_due = j.value("validation_due", false),
+                     .snapshots = j.at("snapshots")};
+    check(path, state, j.at("adam_steps"));
+    return state;
+  } catch (const json::exception& error) {
+    throw FileError(path, -1, "its state cannot be read: " + excerpt_words(error.what()));
+  }
+}
+
+void copy_tensors(const std::string& path, const files::TensorFile& file, nn::ParameterSet& parameters,
+                  nn::Adam& adam) {
+  // The search of a tensor by its name goes through all of them.
+  if (file.tensors.size() != 3 * parameters.all().size()) {
+    throw FileError(path, -1,
+                    "holds " + std::to_string(file.tensors.size()) + " tensors, and the training has " +
+                        std::to_string(3 * parameters.all().size()));
+  }
+  const auto copy = [&](const std::string& name, const Tensor& to) {
+    std::memcpy(to.raw(), tensor_like(to, path, file, name).raw(), to.bytes());
+  };
+  std::size_t index = 0;
+  for (const nn::Parameter& parameter : parameters.all()) {
+    copy("value." + parameter.name, parameter.value);
+    copy("first." + parameter.name, adam.first_moments()[index]);
+    copy("second." + parameter.name, adam.second_moments()[index]);
+    ++index;
+  }
+}
+
 }  // namespace
 
 TrainState load_checkpoint(const std::string& folder, const std::string& fingerprint,
@@ -185,53 +243,10 @@ TrainState load_checkpoint(const std::string& folder, const std::string& fingerp
   const auto kept = file.metadata.find("fovea.fingerprint"), record = file.metadata.find("fovea.state");
   if (kept == file.metadata.end() || record == file.metadata.end())
     throw FileError(path, -1, "is not a checkpoint of a training");
-  if (kept->second != fingerprint) {
-    const std::size_t at = static_cast<std::size_t>(
-        std::mismatch(fingerprint.begin(), fingerprint.end(), kept->second.begin(), kept->second.end())
-            .first -
-        fingerprint.begin());
-    throw FileError(path, -1,
-                    "belongs to another training: expected " + entry_at(fingerprint, at) + ", got " +
-                        excerpt(entry_at(kept->second, at)));
-  }
-  TrainState state;
-  try {
-    const json j = read_state(path, record->second, state.curve);
-    for (const char* name :
-         {"update", "epoch", "batch", "loss_tokens", "without_improvement", "adam_steps"}) {
-      if (!j.at(name).is_number_integer())
-        throw FileError(path, -1,
-                        std::string("its state is invalid: ") + name + " is " + excerpt(j.at(name).dump()));
-    }
-    state = {.update = j.at("update"),
-             .epoch = j.at("epoch"),
-             .batch = j.at("batch"),
-             .seconds = j.at("seconds"),
-             .loss_sum = j.at("loss_sum"),
-             .loss_tokens = j.at("loss_tokens"),
-             .without_improvement = j.at("without_improvement"),
-             .curve = std::move(state.curve),
-             .validation_due = j.value("validation_due", false),
-             .snapshots = j.at("snapshots")};
-    const std::int64_t adam_steps = j.at("adam_steps");
-    check(path, state, adam_steps);
-    adam.set_steps(adam_steps);
-  } catch (const json::exception& error) {
-    throw FileError(path, -1, "its state cannot be read: " + excerpt_words(error.what()));
-  }
-  // The search of a tensor by its name goes through all of them.
-  if (file.tensors.size() != 3 * parameters.all().size()) {
-    throw FileError(path, -1,
-                    "holds " + std::to_string(file.tensors.size()) + " tensors, and the training has " +
-                        std::to_string(3 * parameters.all().size()));
-  }
-  std::size_t index = 0;
-  for (const nn::Parameter& parameter : parameters.all()) {
-    copy_into(path, file, "value." + parameter.name, parameter.value);
-    copy_into(path, file, "first." + parameter.name, adam.first_moments()[index]);
-    copy_into(path, file, "second." + parameter.name, adam.second_moments()[index]);
-    ++index;
-  }
+  check_fingerprint(path, kept->second, fingerprint);
+  TrainState state = state_of(path, record->second);
+  adam.set_steps(state.update);  // state_of has compared the two
+  copy_tensors(path, file, parameters, adam);
   return state;
 }
 

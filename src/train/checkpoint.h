@@ -26,9 +26,16 @@ struct TrainState {
 std::string checkpoint_path(const std::string& folder);
 std::string snapshot_path(const std::string& folder, std::int64_t update);
 
+/// The tensor `name` of a checkpoint or a snapshot; `file` was read from `path`. Throws FileError if it is
+/// missing, or has another shape or type than `like`.
+const Tensor& tensor_like(const Tensor& like, const std::string& path, const files::TensorFile& file,
+                          const std::string& name);
+
 /// `fingerprint` identifies the model, data and options, which must not change.
 void save_checkpoint(const std::string& folder, const TrainState& state, const std::string& fingerprint,
                      nn::ParameterSet& parameters, nn::Adam& adam);
+/// Sets the parameters, the moments and the number of steps. Throws FileError if the file is not there or
+/// damaged, or belongs to another training.
 TrainState load_checkpoint(const std::string& folder, const std::string& fingerprint,
                            nn::ParameterSet& parameters, nn::Adam& adam);
 

@@ -4,6 +4,7 @@
 #include <optional>
 #include <utility>
 
+#include "core/fnv1a.h"
 #include "fovea/core/philox.h"
 #include "fovea/core/profile.h"
 #include "fovea/models/model_folder.h"
@@ -14,12 +15,10 @@
 namespace fovea::train {
 namespace {
 
-// FNV-1a.
 std::uint64_t hash_of(std::span<const std::int32_t> ids) {
-  std::uint64_t hash = 0xcbf29ce484222325u;
-  for (const std::int32_t id : ids)
-    hash = (hash ^ static_cast<std::uint64_t>(static_cast<std::uint32_t>(id))) * 0x100000001b3u;
-  return hash;
+  Fnv1a hash;
+  for (const std::int32_t id : ids) hash.mix(std::uint64_t{static_cast<std::uint32_t>(id)});
+  return hash.value();
 }
 
 void check(const LanguageData& data, const LanguageOptions& options) {

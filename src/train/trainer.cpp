@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <numeric>
 
+#include "core/fnv1a.h"
 #include "fovea/core/profile.h"
 #include "fovea/models/batches.h"
 #include "fovea/models/decoding.h"
@@ -17,21 +18,18 @@
 namespace fovea::train {
 namespace {
 
-// FNV-1a over the ids, to check that a checkpoint belongs to the data.
+// To check that a checkpoint belongs to the data.
 std::uint64_t hash_of(const std::vector<Example>& examples) {
   static constexpr ProfileLabel label{"hash of the data", ProfilePart::data};
   const ProfileSpan span(label);
-  std::uint64_t hash = 0xcbf29ce484222325u;
-  const auto mix = [&](std::int64_t value) {
-    hash = (hash ^ static_cast<std::uint64_t>(value)) * 0x100000001b3u;
-  };
+  Fnv1a hash;
   for (const Example& example : examples) {
     for (const auto* side : {&example.source, &example.target}) {
-      mix(static_cast<std::int64_t>(side->size()));
-      for (const std::int32_t id : *side) mix(id);
+      hash.mix(std::uint64_t{side->size()});
+      for (const std::int32_t id : *side) hash.mix(static_cast<std::uint64_t>(id));  // with its sign
     }
   }
-  return hash;
+  return hash.value();
 }
 
 // Throws InvalidArgument for data without a pair, before anything is written.
@@ -158,11 +156,9 @@ class Trainer final : public Loop {
       const std::string path = snapshot_path(options().folder, update);
       const files::TensorFile file = files::load_safetensors(path);
       for (nn::Parameter& parameter : model_.parameters().all()) {
-        const Tensor* tensor = file.find(parameter.name);
-        if (!tensor || !(tensor->shape() == parameter.value.shape()))
-          throw FileError(path, -1, "tensor '" + parameter.name + "' is missing");
+        const Tensor& tensor = tensor_like(parameter.value, path, file, parameter.name);
         float* sum = parameter.value.data<float>();
-        for (std::int64_t i = 0; i < tensor->count(); ++i) sum[i] += tensor->data<float>()[i] / count;
+        for (std::int64_t i = 0; i < tensor.count(); ++i) sum[i] += tensor.data<float>()[i] / count;
       }
     }
   }

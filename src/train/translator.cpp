@@ -57,9 +57,9 @@ void encode(const text::Tokenizer& tokenizer, const std::string& text, std::int6
   }
 }
 
-// The most bytes of batches that run side by side, one on each thread, of the most of each: which of them
-// met at their largest is not known.
-std::int64_t together(std::vector<std::int64_t> bytes) {
+// An upper bound of the bytes that are held at one time, from the peak of each batch. One batch runs on each
+// thread. Which batches reach their peaks together is not known, so the largest peaks are added.
+std::int64_t most_bytes_at_once(std::vector<std::int64_t> bytes) {
   std::ranges::sort(bytes, std::greater<>());
   const auto count = std::min<std::int64_t>(std::ssize(bytes), default_executor().thread_count());
   return std::accumulate(bytes.begin(), bytes.begin() + count, std::int64_t{0});
@@ -130,7 +130,7 @@ void Translator::translate(const std::vector<std::string>& texts, const Translat
     *stats += line.stats;
     bytes.push_back(line.stats.peak_state_bytes);
   }
-  stats->peak_state_bytes = together(std::move(bytes));
+  stats->peak_state_bytes = most_bytes_at_once(std::move(bytes));
 }
 
 std::vector<std::vector<Translation>> Translator::translate(const std::vector<std::string>& lines,

@@ -1,5 +1,5 @@
 // Steps of a training that has seen its batches take nothing from the system: no region for tensors, and no
-// block of malloc beside them, large or small, oneDNN's included.
+// block of malloc beside them, large or small.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -428,6 +428,11 @@ TEST_F(BlockAttentionInAStack, SeesThePastAlone) {
   expect_refused([&] { stack.extend(context, Var(x), cache, {}); }, "mask");
   StackSpec both = stack_of(dim, 1, {.mixer = BlockAttentionOptions{}, .recurrence_sees = Sees::both_sides});
   expect_refused([&] { TransformerStack(set, "both", both); }, "spec.blocks");
+  try {
+    TransformerStack(set, "both", both);
+  } catch (const InvalidArgument& error) {
+    EXPECT_EQ(error.got(), "block 0: pooled that sees both sides");
+  }
 }
 
 }  // namespace

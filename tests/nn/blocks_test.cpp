@@ -455,9 +455,14 @@ TEST(SideBySide, WhatCannotBeIsRefused) {
       {"cross-attention", [](BlockSpec& block) { block.cross = AttentionOptions{}; }},
       {"merging", [](BlockSpec& block) { block.merging = TokenMerging{}; }}};
   EXPECT_NE(
-      refused(wrong[4].second).find("expected no merging where parts are side by side, got one in block 1"),
+      refused(wrong[4].second).find("expected no merging where parts are side by side, got block 1: merging"),
       std::string::npos)
       << refused(wrong[4].second);
+  EXPECT_NE(refused(wrong[1].second)
+                .find("expected mixer_norm = pre where parts are side by side, got block 1: "
+                      "mixer_norm = post"),
+            std::string::npos)
+      << refused(wrong[1].second);
   for (const auto& [name, change] : wrong) {
     EXPECT_NE(refused(change).find(name), std::string::npos) << refused(change);
     EXPECT_NE(refused(change).find("block 1"), std::string::npos) << refused(change);

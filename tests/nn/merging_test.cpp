@@ -98,21 +98,29 @@ TEST(TokenMerging, ReadsAPaddedEntryAsItIsAlone) {
 
 TEST(TokenMerging, RefusesWhatReadsPositions) {
   ParameterSet set(1);
-  const auto refused = [&](const StackSpec& spec) {
-    EXPECT_THROW(TransformerStack(set, "refused", spec), InvalidArgument);
+  const auto refused = [&](const StackSpec& spec, const std::string& got) {
+    try {
+      TransformerStack(set, "refused", spec);
+      ADD_FAILURE() << got << " was accepted";
+    } catch (const InvalidArgument& error) {
+      EXPECT_TRUE(error.got().starts_with(got)) << error.what();
+    }
   };
   StackSpec spec = spec_of({0.5, unmerged});
   add_alibi(spec, Sees::both_sides);
-  refused(spec);
+  refused(spec, "block 1: mods[0] = ");
   spec = spec_of({0.5, unmerged});
   add_rotary(spec, 16);
-  refused(spec);
+  refused(spec, "block 1: rope");
+  spec = spec_of({0.5, unmerged});
+  std::get<AttentionOptions>(spec.blocks[1].mixer).spec.mask = Causal{};
+  refused(spec, "block 1: mask = " + to_string(Mask(Causal{})));
   spec = spec_of({0.5, unmerged});
   spec.blocks[1].mixer = LinearAttentionOptions{};
-  refused(spec);
+  refused(spec, "block 1: linear");
   spec.blocks[1].mixer = AttentionOptions{.compression = MeanRows{}};
-  refused(spec);
-  refused(spec_of({0.6}));
+  refused(spec, "block 1: mean");
+  refused(spec_of({0.6}), "block 0: merging.share = 0.6");
   Stack merging({0.5});
   const Tensor x = Tensor::normal({1, rows, dim}, 1);
   const std::vector<std::int64_t> starts{0, 4, rows}, lengths{rows};

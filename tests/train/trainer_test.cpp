@@ -119,6 +119,18 @@ TEST(Trainer, TheFolderHoldsTheBestOfSingleAndAveragedWeights) {
   const auto loaded = models::load_model(options.folder);
   EXPECT_NEAR(cross_entropy(*loaded), std::min(best, averaged), 1e-6);
   EXPECT_NEAR(cross_entropy(*model), std::min(best, averaged), 1e-6);
+  // A resumed training of no more updates averages again, and refuses the snapshot of another model.
+  files::TensorFile other;
+  for (const files::NamedTensor& one : a.tensors)
+    other.tensors.push_back({one.name, Tensor::zeros(DType::f32, {1, 1, 1})});
+  files::save_safetensors(snapshot_path(options.folder, 16), other);
+  try {
+    train(*tiny.model(), tiny.data, options, Start::resume, silent, never);
+    ADD_FAILURE() << "a snapshot of another model was read";
+  } catch (const FileError& error) {
+    EXPECT_NE(std::string(error.what()).find("is missing or has another shape than"), std::string::npos)
+        << error.what();
+  }
 }
 
 TEST(Trainer, AValueThatIsNotFiniteStopsWithTheStepAndTheLayer) {

@@ -90,8 +90,7 @@ std::string shape_text(const ArgumentDeclaration& declaration, const ArgumentSiz
 /// Whether a tensor of this shape fits. Makes no text and allocates nothing.
 bool fits(const ArgumentDeclaration& declaration, const ArgumentSizes& sizes, const Shape& shape);
 
-/// The sizes, where those that are 0 in `known` are what a tensor of this shape says: for an argument that is
-/// checked before a call brings its lengths.
+/// `known` with its zeros filled in from `shape`. Used to check an argument before a call brings its lengths.
 ArgumentSizes completed(const ArgumentDeclaration& declaration, ArgumentSizes known, const Shape& shape);
 
 /// For an array of `rank` axes: the argument's axis that each of them stands for (`written`). Empty where the

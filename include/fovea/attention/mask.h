@@ -60,9 +60,10 @@ class Mask;
 
 /// A type that defines a mask entirely in its header, as streaming_sinks.h does. `allows` answers for one
 /// pair, `spans` for a block of queries, and `print` gives the text. `validate` throws InvalidArgument for
-/// parameters that make no sense. A type that reads the head has `bool by_head() const`. One whose text says
-/// all of it has `bool text_is_all() const`; masks of it with equal texts are then equal, so that one plan
-/// serves them. Such a mask can read neither call-time lengths nor other masks.
+/// parameters that make no sense. A type that reads the head has `bool by_head() const`. A type whose printed
+/// text determines the mask completely has `bool text_is_all() const`. Two masks of such a type are equal if
+/// their texts are equal, so one plan serves both. A type that is defined this way can read neither call-time
+/// lengths nor other masks.
 template <class T>
 concept MaskDefinition = requires(const T& mask, const Site& site, const QueryBlock& block) {
   { mask.allows(site) } -> std::same_as<bool>;

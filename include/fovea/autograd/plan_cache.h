@@ -13,6 +13,7 @@ namespace fovea::autograd {
 /// The plans of the last four specs and shapes. Several threads may use one object.
 class PlanCache {
  public:
+  /// The plan of this spec and shape, made if it is not kept. Throws what make_plan throws.
   AttentionPlan of(const AttentionSpec& spec, const AttentionShape& shape, const PlanOptions& options = {});
   /// How many plans were made: a loop over equal specs and shapes makes one.
   std::int64_t made() const;

@@ -118,6 +118,7 @@ class Tape {
   ~Tape() { clear(); }
   Operands operands() const noexcept { return operands_; }
   /// The parameter as a recorded value; backward adds to parameter.gradient. Repeated uses share one node.
+  /// Throws InvalidArgument for a parameter that was read packed.
   Var use(Parameter& parameter);
   /// A new node for an op's result. `backward` is called with the gradient of the result.
   template <class Backward>
@@ -130,11 +131,13 @@ class Tape {
     node->end = [](void* object) noexcept { static_cast<Function*>(object)->~Function(); };
     return node;
   }
-  /// Computes d loss / d x for every recorded x. `loss` holds one element and was recorded on this tape. Each
-  /// node is released once its gradient has been passed on.
+  /// Computes d loss / d x for every recorded x. Each node is released once its gradient has been passed on.
+  /// Throws InvalidArgument unless `loss` has one element and was recorded on this tape.
   void backward(const Var& loss);
-  /// The same from a value of any shape: `gradient` is d loss / d result. Its storage may be written to.
+  /// The same from a value of any shape: `gradient`, of the same shape, is d loss / d result. Its storage may
+  /// be written to.
   void backward(const Var& result, const Tensor& gradient);
+  /// Releases all nodes. Their gradients are lost, but for those of parameters.
   void clear() noexcept;
 
  private:
@@ -153,7 +156,8 @@ void accumulate(const Var& var, Tensor contribution);
 /// The same for a contribution that the caller uses further: the first one is copied.
 void accumulate_copy(const Var& var, const Tensor& contribution);
 
-/// The gradient buffer of `var`, zero-filled on first use, for adding in place. Requires var.recorded().
+/// The gradient buffer of `var`, zero-filled on first use, for adding in place. Throws InvalidArgument if
+/// `var` is not recorded.
 Tensor& gradient_of(const Var& var);
 
 }  // namespace fovea::autograd

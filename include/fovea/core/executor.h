@@ -1,6 +1,5 @@
 // Executors run parallel work. Every function takes the executor from its caller, so that a program has one
-// thread pool instead of one a library. The default is Fovea's own pool. Products by oneDNN run on one thread
-// each, inside the units of an executor, because a second pool would compete with it for the cores.
+// thread pool instead of one a library. The default is Fovea's own pool.
 #pragma once
 
 #include <cstdint>
@@ -41,8 +40,8 @@ class Executor {
   virtual double least_shared_work() const noexcept { return 0.0; }
 };
 
-/// That number for a pool. Such calls take 4 to 10 us. Every loop of a pool waits until its threads have
-/// woken, which takes 18 to 30 us where they sleep.
+/// The least_shared_work that suits a thread pool. Calls of that size take 4 to 10 us. Every loop of a pool
+/// waits until its threads have woken, which takes 18 to 30 us where they sleep.
 inline constexpr double least_work_of_pools = 1 << 18;
 
 /// A pool of `threads` workers, which include the calling thread. Throws InvalidArgument for fewer than 1.

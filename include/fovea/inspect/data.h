@@ -17,8 +17,7 @@ struct AttentionMap {
   std::string name;                       ///< "encoder.self layer 1"
   int layer = 0;                          ///< counted from 0
   std::vector<std::string> query_tokens;  ///< one for each row: who looks
-  std::vector<std::string>
-      key_tokens;  ///< one for each column: what is looked at; need not be as many as rows
+  std::vector<std::string> key_tokens;    ///< one for each column: what is looked at
   int heads = 1;
   std::vector<float> weights;  ///< [heads, rows, columns]; NaN and infinity are shown as such
 
@@ -50,10 +49,11 @@ struct InspectPage {
 void check(const AttentionMap& map, const std::string& function);
 void check(const AlignmentMatrix& alignment, const std::string& function);
 
-/// The matrix of one head, 0 <= head < heads.
+/// The matrix of one head, counted from 0. Throws InvalidArgument for a head that the map lacks, and as
+/// `check`.
 AlignmentMatrix head_of(const AttentionMap& map, int head);
 
-/// The mean over the heads; a NaN in any head stays a NaN.
+/// The mean over the heads; a NaN in any head stays a NaN. Throws as `check`.
 AlignmentMatrix mean_over_heads(const AttentionMap& map);
 
 /// The weights of query `query` of entry `entry` on the first `keys` keys, averaged over the heads. `weights`

@@ -40,6 +40,7 @@ struct Paint {
   double opacity = 1;
 };
 
+/// The colour of a paint in a theme; its opacity is not in it.
 Rgb colour_of(const Paint& paint, Theme theme);
 
 /// A filled rectangle; with `radius`, round corners (half of the side: a disc).

@@ -62,13 +62,14 @@ class Batcher {
  public:
   /// The model must outlive the batcher. Throws InvalidArgument for options outside their ranges.
   explicit Batcher(LanguageModel& model, const BatcherOptions& options = {});
-  ~Batcher();  ///< requests that have not ended are dropped, without an answer
+  /// Requests that have not ended are dropped, without an answer.
+  ~Batcher();
   Batcher(const Batcher&) = delete;
   Batcher& operator=(const Batcher&) = delete;
 
-  /// Queues a request, and returns its number: 1, 2, ... Throws what `generate` throws, and
-  /// InvalidArgument if the text would be longer than longest(). Throws CacheFull if the text could
-  /// not fit in limit_bytes alone.
+  /// Queues a request, and returns its number: 1, 2, ... Throws what `generate` throws, and InvalidArgument
+  /// if the text would be longer than the model's longest(). Throws CacheFull if limit_bytes could not hold
+  /// the text even alone.
   std::uint64_t submit(Request request);
   /// Ends a request before the next step; its answer has what is written. False if it has ended already, or
   /// never was.
@@ -82,9 +83,11 @@ class Batcher {
 
   std::int64_t waiting() const;  ///< requests that have not ended
   struct Stats {
-    std::int64_t steps = 0, read = 0, written = 0;  ///< steps, and tokens read and written
-    std::int64_t shared = 0;                        ///< tokens of prompts that were found, and not read
-    std::int64_t most_bytes = 0, most_texts = 0;    ///< of keys and values after a step; that ran at once
+    std::int64_t steps = 0;
+    std::int64_t read = 0, written = 0;  ///< tokens
+    std::int64_t shared = 0;             ///< tokens of prompts that were found in the cache, and not read
+    std::int64_t most_bytes = 0;         ///< the most bytes of keys and values behind a step
+    std::int64_t most_texts = 0;         ///< the most texts that ran at once
   };
   Stats stats() const;
   /// Of the keys and values now.

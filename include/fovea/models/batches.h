@@ -13,10 +13,10 @@ namespace fovea::models {
 /// thread, because products, norms and scans of the vocabulary of one batch are too small to be shared by
 /// threads. There is a multiple of four batches, whose sizes differ by one at most. Where they would have
 /// fewer than four texts, there is one batch for each four texts, and one for the rest. The texts alone
-/// decide how they are cut, so the bits do not depend on the number of threads. One batch alone is shared.
-/// The longest texts begin, so that no thread is left with them at the end. An exception of `work` is thrown
-/// on when the batches that run have ended, and the others do not begin. Throws InvalidArgument for a size
-/// below 1.
+/// decide how they are cut, so the bits do not depend on the number of threads. If there is only one batch,
+/// all threads share its work. The batch of the longest texts begins first, so that no thread is left with it
+/// at the end. After an exception of `work` no other batch begins. It is rethrown once those that run have
+/// ended. Throws InvalidArgument for a size below 1.
 void for_batches(std::span<const std::int64_t> lengths, std::int64_t size,
                  const std::function<void(std::span<const std::size_t> texts)>& work);
 

@@ -77,13 +77,13 @@ std::vector<BeamText> beam_search(LanguageModel& model, KvCache& cache, std::spa
 
 /// A text among several.
 struct BeamRequest {
-  std::vector<std::int32_t>
-      prompt;  ///< of a translator: the source, with the ids that the tokenizer puts around it
+  /// Of a translator: the source, with the ids that the tokenizer puts around it.
+  std::vector<std::int32_t> prompt;
   BeamOptions options = {};
 };
-/// Called once for each request with its number, as soon as it is searched, or the search was cancelled. A
-/// request that had not started by then has no call. `error` is what ended this search alone, such as rules
-/// that leave no id, or a cache in which it does not fit; there are no texts then.
+/// Called once for each request with its number, as soon as its search has ended or was cancelled. A request
+/// whose search had not begun when it was cancelled has no call. `error` is what ended this search alone,
+/// such as rules that leave no id, or a cache in which it does not fit; there are no texts then.
 using BeamsDone =
     std::function<void(std::size_t number, std::vector<BeamText> texts, std::exception_ptr error)>;
 /// How much is searched side by side: open texts, and bytes of a cache for their whole lengths. A request

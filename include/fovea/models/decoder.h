@@ -39,13 +39,15 @@ struct Written {
   /// One tensor for each layer, [B, steps, M]: the attention weights on the rows of the memory when an id was
   /// written, averaged over the heads. The step after an entry's last id is the one that wrote `end`.
   std::vector<Tensor> read;
-  /// The M weights of `layer` when ids[entry][step] was written.
+  /// The M weights of `layer` when ids[entry][step] was written, or `end` at the step behind the last id.
+  /// Throws InvalidArgument for indices outside what was written.
   std::span<const float> row(std::size_t layer, std::size_t entry, std::size_t step) const;
 };
 
 class Decoder {
  public:
   Decoder() = default;
+  /// Throws what nn::TransformerStack throws.
   Decoder(nn::ParameterSet& set, const std::string& name, const DecoderConfig& config);
 
   /// The cross-entropies of all ids and of each sequence's `end`, each given all ids before it, reduced: [1].

@@ -60,19 +60,23 @@ struct Hypothesis {
 };
 
 struct DecodeStats {
-  std::int64_t steps = 0, tokens = 0, score_evaluations = 0;
-  std::int64_t peak_state_bytes = 0;
+  std::int64_t steps = 0;              ///< of the batch
+  std::int64_t tokens = 0;             ///< rows of all steps, one for each open hypothesis
+  std::int64_t score_evaluations = 0;  ///< query-key pairs scored, encoder included
+  std::int64_t peak_state_bytes = 0;   ///< the most that DecoderState::bytes was; 0 with Reuse::off
   /// Of both searches together. Bytes are those of the larger one.
   DecodeStats& operator+=(const DecodeStats& other);
 };
 
 /// The n_best hypotheses of each source, best first. Sources are ids without EOS, unless source_end is
-/// as_given, and not empty. All of them form one batch.
+/// as_given, and not empty. All of them form one batch. Throws InvalidArgument for an empty source, for a
+/// beam_size or an n_best below 1, and for a model whose log-probabilities are NaN.
 std::vector<std::vector<Hypothesis>> decode(SequenceToSequence& model,
                                             const std::vector<std::vector<std::int32_t>>& sources,
                                             const DecodeOptions& options, DecodeStats* stats = nullptr);
 
-/// Pads sources and targets (ids without BOS and EOS) into a batch.
+/// Pads sources and targets (ids without BOS and EOS) into a batch. Without targets the batch has none.
+/// Throws InvalidArgument unless there are no targets, or one for each source.
 Batch make_batch(const std::vector<std::vector<std::int32_t>>& sources,
                  const std::vector<std::vector<std::int32_t>>& targets, std::int32_t bos = 2,
                  std::int32_t eos = 3, SourceEnd source_end = SourceEnd::appended);

@@ -30,9 +30,10 @@ struct EncoderConfig {
 class Encoder {
  public:
   Encoder() = default;
+  /// Throws what nn::TransformerStack throws.
   Encoder(nn::ParameterSet& set, const std::string& name, const EncoderConfig& config);
-  /// -> [size, length, dim]. Rows at or beyond an entry's length are seen by no other row. `weights`: as in
-  /// TransformerStack::Call.
+  /// tokens.ids [size, length] -> [size, length, dim]. Rows at or beyond an entry's length are seen by no
+  /// other row. `weights`: as in TransformerStack::Call.
   nn::Var operator()(nn::Context& context, const Padded& tokens,
                      const std::function<Tensor*(std::string_view, std::size_t)>& weights = {}) const;
   /// Embeddings and positions alone, [size, length, dim]: the input for a stack of the caller's own.

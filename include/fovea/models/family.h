@@ -165,14 +165,12 @@ struct FamilyReading {
 /// Reads the text of a config.json in any form that transformers has written since its version 4. Throws
 /// InvalidArgument if it is not a JSON object with a model_type.
 FamilyReading read_family(const std::string& text);
-/// Whether read_family knows this model_type.
-bool is_family(std::string_view model_type);
 /// How a model is run: as its kind says. A decoder or a translator with another head than that of the next id
 /// is run as an encoder, and so is a translator's encoder alone.
 FamilyKind runs_as(const FamilyConfig& config);
 /// runs_as of a config.json of a family; nothing for another config.
 std::optional<FamilyKind> family_kind(const std::string& text);
-/// The model_types that it knows, in the order of the table.
+/// The model_types that read_family knows, in the order of the table.
 std::vector<std::string_view> families();
 /// The classes of transformers that write such folders; none for a family that is not known.
 std::vector<std::string> family_classes(std::string_view model_type);

@@ -12,7 +12,7 @@
 
 namespace fovea::models {
 
-/// The scores of a row of numbers, [labels] each.
+/// The scores of the labels, from one row of a head's numbers: [labels] -> [labels].
 std::vector<double> scores_of(ScoreFunction function, std::span<const float> logits);
 
 /// Where an id stands in its text: bytes [begin, end).

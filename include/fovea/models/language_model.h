@@ -26,8 +26,8 @@ struct LanguageModelConfig {
   std::int64_t positions = 4096;  ///< the longest sequence: LanguageModel::longest
   float dropout = 0.0f, attention_dropout = 0.0f;
   /// One for each layer; empty: attention in all. A model of a list with attention alone has no list in its
-  /// config(). Recurrences have `heads` heads of dim / heads elements,
-  /// Mamba-2 and RetNet's values twice as many.
+  /// config(). Recurrences have `heads` heads of dim / heads elements. Mamba-2 and RetNet's values have twice
+  /// as many.
   std::vector<LayerMixer> mixers = {};
 };
 
@@ -78,7 +78,7 @@ class LanguageModel {
                  const std::function<Tensor*(std::string_view, std::size_t)>& weights = {},
                  const std::function<Tensor*(std::size_t)>& log_decays = {});
   /// The cross-entropies of all tokens but the first of each sequence, each given those before it, reduced:
-  /// [1]. Throws InvalidArgument where no sequence has two tokens.
+  /// [1]. Throws InvalidArgument where no sequence has two tokens, and for a model that caps its logits.
   nn::Var loss(nn::Context& context, const Padded& tokens, const LossOptions& options = {},
                autograd::CrossEntropyStats* stats = nullptr);
   /// What softmax makes probabilities of, for rows of `hidden` [..., dim]: [rows, vocabulary]. Not recorded.
@@ -158,7 +158,8 @@ struct Choice {
 /// InvalidArgument for options outside their ranges, for no log-probabilities, a NaN or +inf, or if all are
 /// -inf.
 std::vector<Choice> choices(std::span<const float> log_probabilities, const SampleOptions& options);
-/// The token at which the running sum of `choices` exceeds `uniform`, which lies in [0, 1).
+/// The token at which the running sum of `choices` exceeds `uniform`. Throws what `choices` throws, and
+/// InvalidArgument for a `uniform` outside [0, 1).
 std::int32_t sample(std::span<const float> log_probabilities, const SampleOptions& options, double uniform);
 
 struct Generated;
@@ -170,15 +171,15 @@ void write_next(std::span<const float> logits, std::span<const std::int32_t> rea
 
 struct Generated {
   std::vector<std::int32_t> ids;  ///< options.length of them, without the prompt
-  std::vector<double>
-      log_probabilities;         ///< of each id in nats, under the model itself: before temperature and cuts
+  /// Of each id in nats, under the model itself: before temperature and cuts.
+  std::vector<double> log_probabilities;
   std::int64_t cache_bytes = 0;  ///< of the keys and values that were read at the end
 };
 /// Continues `prompt`. The random number of token i depends on options.seed and options.first + i alone. The
-/// model does not read the last token. So n tokens after a prompt of m cost m + n - 1 rows with reuse, and
-/// passes over m, m
-/// + 1, ... m + n - 1 rows without. Throws InvalidArgument for an empty prompt, an id outside the vocabulary,
-/// a negative length, and what `choices` refuses.
+/// model does not read the last token. So n tokens after a prompt of m cost m + n - 1 rows with reuse;
+/// without it they cost n passes, the first over m rows and the last over m + n - 1. Throws InvalidArgument
+/// for an empty prompt, an id outside the vocabulary, and a length that is negative or too long for the
+/// model. The same is thrown for rules that leave no id, and for what `choices` refuses.
 Generated generate(LanguageModel& model, std::span<const std::int32_t> prompt, const SampleOptions& options);
 /// The same behind what `sequence` has read: `prompt` is read first. The last token that is written is not
 /// read. To continue, pass it as the next prompt, with options.first increased by the tokens written; the

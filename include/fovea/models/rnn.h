@@ -26,6 +26,7 @@ struct RnnConfig {
   std::int64_t rank = 32;  ///< of the low-rank bilinear score
 };
 
+/// A model with initial values from `seed`.
 std::unique_ptr<SequenceToSequence> make_rnn(const RnnConfig& config, std::uint64_t seed);
 
 }  // namespace fovea::models

@@ -73,9 +73,11 @@ class SequenceToSequence {
   virtual ~SequenceToSequence() = default;
   nn::ParameterSet& parameters() noexcept { return *parameters_; }
   const nn::ParameterSet& parameters() const noexcept { return *parameters_; }
-  /// The config.json that makes this model again (make_model).
+  /// The config.json that makes this model again (make_model). Throws InvalidArgument for layers that it
+  /// cannot describe.
   virtual std::string config() const = 0;
   virtual std::int64_t vocabulary() const = 0;
+  /// Whether there is an attention that alignment_of can read.
   virtual bool attends() const = 0;
   /// What the layers of a decoder with a stack keep of a sentence besides the encoder's output, which its
   /// cross-attention reads; none for an RNN.
@@ -85,10 +87,12 @@ class SequenceToSequence {
   /// weights of its scope. `evaluations`, if given, is increased by the number of query-key pairs scored.
   virtual nn::Var hidden(nn::Context& context, const Batch& batch, Capture* capture,
                          std::int64_t* evaluations) = 0;
+  /// The output layer: [vocabulary, dim].
   virtual nn::Var output_weight(nn::Context& context) = 0;
+  /// [vocabulary], or empty.
   virtual nn::Var output_bias(nn::Context& context) = 0;
 
-  /// Encodes `source` [rows, source_len] and keeps what decoding needs.
+  /// Encodes `source` [rows, source_len] and keeps what decoding needs. Row i has lengths[i] ids.
   virtual std::unique_ptr<DecoderState> start(std::span<const std::int32_t> source, std::int64_t source_len,
                                               std::span<const std::int64_t> lengths) = 0;
   /// Advances by one token: previous [rows] -> the input of the output layer, [rows, dim].

@@ -59,14 +59,15 @@ struct TextEncoderSpec {
   std::optional<TextDecoderSpec> decoder = {};
   std::optional<HeadSpec> head = {};
   std::string embedding_name = "embed_tokens", stack_name = "encoder";  ///< of parameters
-  std::string decoder_name = "model.decoder";
 };
 
 /// A batch is packed: the rows of all sequences, one after the other, so that no time is spent on padding.
 class TextEncoder {
  public:
-  /// Parameters: embed_tokens, embed_types, those of a TransformerStack named "encoder", and head.dense,
-  /// head.norm and head.output. The spec may name the first and the stack otherwise.
+  /// Parameters: embed_tokens, embed_types, those of a TransformerStack named "encoder" and of a decoder
+  /// named "model.decoder", head.dense, head.norm and head.output. The spec may give embed_tokens and
+  /// "encoder" other names. Throws InvalidArgument if the head is tied and its rows are not as wide as the
+  /// embeddings, and what TransformerStack throws.
   TextEncoder(const TextEncoderSpec& spec, nn::ParameterSet::Source source);
 
   const TextEncoderSpec& spec() const noexcept { return spec_; }
@@ -86,20 +87,19 @@ class TextEncoder {
   /// What the head makes of rows [..., dim]: [rows, outputs]. Not recorded. Throws InvalidArgument without a
   /// head.
   Tensor logits(const nn::Var& rows) const;
-  /// Both, of the sequences' hidden states.
+  /// logits(head_rows(hidden(sequences, types), sequences)).
   Tensor logits(std::span<const std::vector<std::int32_t>> sequences,
                 std::span<const std::int32_t> types = {}) const;
 
  private:
   void check_head() const;
   std::int64_t rows_read(std::span<const std::int32_t> ids) const;
+  nn::Var decode(nn::Context& context, std::span<const std::vector<std::int32_t>> sequences,
+                 std::span<const std::int64_t> starts, const nn::Var& encoded) const;
 
   TextEncoderSpec spec_;
   std::unique_ptr<nn::ParameterSet> parameters_;
   nn::Embedding embedding_, types_;
-  nn::Var decode(nn::Context& context, std::span<const std::vector<std::int32_t>> sequences,
-                 std::span<const std::int64_t> starts, const nn::Var& encoded) const;
-
   nn::TransformerStack stack_, decoder_;
   nn::Linear dense_;
   std::optional<nn::Norm> norm_;

@@ -33,7 +33,9 @@ struct TransformerConfig {
   std::vector<LayerMixer> encoder_mixers = {}, decoder_mixers = {};
 };
 
-/// Throws InvalidArgument for a list of mixers of another length than the layers.
+/// A model with initial values from `seed`. Throws InvalidArgument for a list of mixers that is neither empty
+/// nor as long as the layers. Throws it also for a mixer of the encoder that reads from left to right alone,
+/// and for what nn::TransformerStack refuses.
 std::unique_ptr<SequenceToSequence> make_transformer(const TransformerConfig& config, std::uint64_t seed);
 
 /// The layers that a config stands for. The caller may change them: any norm, activation, score, mod or mask.
@@ -44,7 +46,7 @@ TransformerStacks transformer_stacks(const TransformerConfig& config);
 /// A model with the caller's own layers; vocabulary and width are those of `config`. A config.json cannot
 /// describe such layers, so config() throws and save_model does not work. Save the weights instead
 /// (files/safetensors.h), and make the model again before loading them. Throws InvalidArgument for stacks of
-/// another width, and for a decoder with a block that has no cross-attention.
+/// another width or with input_dim, and for a decoder with a block that has no cross-attention.
 std::unique_ptr<SequenceToSequence> make_transformer(const TransformerConfig& config,
                                                      const TransformerStacks& stacks, std::uint64_t seed);
 

@@ -39,9 +39,10 @@ struct WordEncoderConfig {
 class WordEncoder {
  public:
   WordEncoder() = default;
+  /// Throws what nn::TransformerStack throws.
   WordEncoder(nn::ParameterSet& set, const std::string& name, const WordEncoderConfig& config);
-  /// -> [size, length, dim]. `mask` must hide the rows beyond an entry's length (`KeyLengths{} & ...`);
-  /// `weights`: as in TransformerStack::Call.
+  /// words [size, length] -> [size, length, dim]. `mask` must hide the rows beyond an entry's length
+  /// (`KeyLengths{} & ...`); `weights`: as in TransformerStack::Call.
   nn::Var operator()(nn::Context& context, const PaddedWords& words, const Mask& mask = KeyLengths{},
                      const std::function<Tensor*(std::string_view, std::size_t)>& weights = {}) const;
   /// The words alone, without positions: [size, length, dim].

@@ -23,6 +23,8 @@ enum class NormPlace : std::uint8_t {
   end,       ///< x + norm(f(x)): OLMo 2
   none       ///< x + f(x)
 };
+/// "pre", "post", "sandwich", "end" or "none".
+const char* name_of(NormPlace place);
 
 /// activation(x W1 + b1) W2 + b2 (Vaswani et al. 2017, section 3.3). Parameters: fc1, fc2.
 struct PlainMlp {

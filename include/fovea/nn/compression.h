@@ -21,9 +21,8 @@ struct AttentionPooling;
 /// Linformer (Wang et al. 2020, arXiv 2006.04768, equation 7): keys are made of E x, values of F x. All heads
 /// of a layer share one E and one F. Their columns belong to positions. So no sequence may be longer than
 /// `longest`, and a shorter one uses their first columns. The products E x are made before the projections.
-/// That is the paper's E (x W), but for the biases of the projections, and it is cheaper. Parameters:
-/// "<name>.e",
-/// "<name>.f", [kept, longest].
+/// That is the paper's E (x W), but for the biases of the projections, and it is cheaper.
+/// Parameters: "<name>.e" and "<name>.f", [kept, longest].
 struct LinformerRows {
   std::int64_t kept = 128, longest = 512;
 };

@@ -19,8 +19,9 @@ struct Linear {
   /// `gain` is that of ParameterSet::xavier.
   Linear(ParameterSet& set, const std::string& name, std::int64_t in, std::int64_t out,
          Bias bias = Bias::with, float gain = 1.0f);
+  /// x [..., in] -> [..., out]. Throws InvalidArgument for another width, and for a layer made without sizes.
   Var operator()(Context& context, const Var& x) const;
-  /// For ops of several layers.
+  /// The matrix and the bias, for ops that compute several layers at once.
   autograd::LinearWeights weights(Context& context) const;
   /// Whether it takes rows of bf16, with the bits of the same rows in f32: nothing is recorded, and the
   /// weights are packed in bf16.
@@ -55,6 +56,7 @@ struct Norm {
   Var ones = {};  ///< in the place of a weight
   Norm() = default;
   Norm(ParameterSet& set, const std::string& name, std::int64_t dim, const NormSpec& spec = {});
+  /// x [..., dim] -> the same shape, each row normalised.
   Var operator()(Context& context, const Var& x) const;
   /// The norm of x + dropout(y), and that sum, as they are read (autograd::residual_norm).
   autograd::ResidualNorm of_residual(Context& context, const Var& x, const Var& y,
@@ -67,7 +69,7 @@ struct Embedding {
   Parameter* table = nullptr;  ///< [vocabulary, dim], "<name>.weight"; N(0, 1/sqrt(dim))
   Embedding() = default;
   Embedding(ParameterSet& set, const std::string& name, std::int64_t vocabulary, std::int64_t dim);
-  /// ids -> [ids.size(), dim], times `factor`.
+  /// ids -> [ids.size(), dim], times `factor`. Throws InvalidArgument for an id outside the table.
   Var operator()(Context& context, std::span<const std::int32_t> ids, float factor = 1.0f) const;
 };
 
@@ -83,7 +85,8 @@ struct RnnLayer {
   RnnLayer() = default;
   RnnLayer(ParameterSet& set, const std::string& name, autograd::Cell cell, std::int64_t in,
            std::int64_t hidden);
-  /// x [B, T, in] -> states [B, T, S*H].
+  /// x [B, T, in] -> states [B, T, S*H]. Entry b has lengths[b] steps. `initial` [B, S*H] is the state before
+  /// the first step; empty: zeros. Steps behind an entry's length: autograd::cell_sequence.
   Var sequence(Context& context, const Var& x, autograd::Direction direction, const Var& initial,
                std::span<const std::int64_t> lengths) const;
   /// x [B, in], state [B, S*H] -> [B, S*H].
@@ -116,7 +119,7 @@ void start_keys_as_queries(ParameterSet& set);
 /// from such a start.
 void start_values_as_identity(ParameterSet& set);
 
-/// Learned rows [L, dim] for each entry of a batch: [batch, L, dim].
+/// Learned `rows` [L, dim], once for each entry of a batch: [batch, L, dim].
 Var repeated_rows(Context& context, Parameter& rows, std::int64_t batch);
 
 /// Sinusoidal positions (Vaswani et al. 2017, section 3.5): [length, dim], starting at position `first`.
@@ -125,7 +128,7 @@ Var repeated_rows(Context& context, Parameter& rows, std::int64_t batch);
 Tensor sinusoidal_positions(std::int64_t first, std::int64_t length, std::int64_t dim, double base = 10000.0);
 /// The same for any positions: [positions.size(), dim].
 Tensor sinusoidal_positions(std::span<const std::int64_t> positions, std::int64_t dim, double base = 10000.0);
-/// x [B, T, D] + positions [T, D].
+/// x [B, T, D] + positions [T, D], the same for each entry. Throws InvalidArgument for other shapes.
 Var add_positions(const Var& x, const Tensor& positions);
 
 }  // namespace fovea::nn

@@ -34,11 +34,14 @@ class ParameterSet {
   ParameterSet(ParameterSet&&) = default;
   ParameterSet& operator=(ParameterSet&&) = default;
 
-  /// Xavier-uniform: ±sqrt(6 / (in + out)) times gain, for [out, in].
+  // Each of these declares a parameter. They throw InvalidArgument for a name that is declared already, and
+  // if the source gives a tensor of another shape or type.
+  /// Uniform in ±gain·sqrt(6 / (in + out)), for [out, in] (Glorot and Bengio 2010).
   Parameter& xavier(std::string name, Shape shape, float gain = 1.0f);
+  /// Normally distributed around 0.
   Parameter& normal(std::string name, Shape shape, float deviation);
   Parameter& constant(std::string name, Shape shape, float value);
-  /// A copy of `value`.
+  /// A copy of f32 `value`.
   Parameter& constant(std::string name, const Tensor& value);
   /// Throws InvalidArgument for a name that is not there.
   Parameter& at(std::string_view name);
@@ -46,6 +49,7 @@ class ParameterSet {
 
   std::deque<Parameter>& all() noexcept { return parameters_; }
   const std::deque<Parameter>& all() const noexcept { return parameters_; }
+  /// The elements of all parameters together.
   std::int64_t count() const noexcept;
   /// Whether values come from a source, and must not be changed by those who declare them.
   bool given() const noexcept { return source_ != nullptr; }
@@ -58,7 +62,9 @@ class ParameterSet {
   /// latter two are coarser (autograd::WeightType). A value that changes later is not seen by inference until
   /// pack or unpack is called. Training does not read the copies, and Adam::step drops them. A model that was
   /// read packed (models::ModelFolder) has no other values: it stays as it is, and cannot be packed anew.
+  /// Throws InvalidArgument for such a model, and for a matrix that the type does not hold.
   void pack(autograd::WeightType type = autograd::WeightType::f32);
+  /// Drops the copies, but for those of a model that was read packed.
   void unpack() noexcept;
 
  private:
@@ -94,8 +100,7 @@ struct Context {
 /// Makes a pool of this many threads fovea's default executor, for layers and the engine alike. 0 stands for
 /// Fovea's own pool, with one thread for each core that the process may use. It also keeps freed tensor
 /// memory in the process: glibc would return large blocks to the kernel after every op, and page faults cost
-/// a third of a step. No call may be running. With oneDNN, signal handlers need an alternate stack:
-/// docs/decisions/0006.
+/// a third of a step. No call may be running.
 void use_threads(int threads);
 
 }  // namespace fovea::nn

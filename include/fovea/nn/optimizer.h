@@ -43,13 +43,16 @@ struct AdamOptions {
 /// p, enters the moments and the global norm.
 class Adam {
  public:
+  /// `parameters` must outlive it.
   Adam(ParameterSet& parameters, AdamOptions options);
   /// Scales all gradients by `gradient_scale`, clips, updates values and zeroes gradients. Returns the global
   /// norm after scaling, before clipping. If the norm is not finite, nothing is changed; first_bad_gradient
   /// names the parameter.
   double step(double rate, double gradient_scale = 1.0);
+  /// How many steps were taken: those of the bias correction.
   std::int64_t steps() const noexcept { return steps_; }
   void set_steps(std::int64_t steps) noexcept { steps_ = steps; }
+  /// One tensor for each parameter, of its shape, in the order of ParameterSet::all.
   std::vector<Tensor>& first_moments() noexcept { return first_; }
   std::vector<Tensor>& second_moments() noexcept { return second_; }
   /// The name of the first parameter whose gradient is not finite; empty if none.

@@ -17,8 +17,9 @@ struct ResamplerOptions {
 /// The Perceiver resampler of Flamingo (Alayrac et al. 2022, arXiv 2204.14198, section 3.1 and figure 5):
 /// learned latents z read the sequence x, layer by layer,
 ///
-///   z = z + attention(queries: norm(z), keys and values: [norm(z); norm(x)]),   z = z +
-///   fc2(gelu(fc1(norm(z))))
+///   z = z + attention(queries: norm(z), keys and values: [norm(z); norm(x)])
+///
+///   z = z + fc2(gelu(fc1(norm(z))))
 ///
 /// and are normalised at the end. Its cost grows with the length of x, not with the square of it. Without
 /// positions in x its order does not matter. In the Perceiver (Jaegle et al. 2021, arXiv 2103.03206) latents

@@ -21,6 +21,7 @@ struct FeedForward {
   FeedForward() = default;
   FeedForward(ParameterSet& set, const std::string& name, std::int64_t dim, const Mlp& mlp);
   bool empty() const noexcept { return !first.weight; }
+  /// x [..., dim] -> [..., dim].
   Var operator()(Context& context, const Var& x) const;
   /// Whether it takes rows of bf16, with the bits of the same rows in f32.
   bool takes_bf16(const Context& context) const;
@@ -36,8 +37,8 @@ struct FeedForward {
 class TransformerStack {
  public:
   TransformerStack() = default;
-  /// A stack without blocks returns its input, normalised if it has a final norm. Throws what
-  /// MultiHeadAttention throws.
+  /// A stack without blocks returns its input, normalised if it has a final norm. Throws InvalidArgument for
+  /// blocks that do not fit each other (StackSpec, BlockSpec), and what the layers throw.
   TransformerStack(ParameterSet& set, const std::string& name, const StackSpec& spec);
 
   const StackSpec& spec() const noexcept { return spec_; }
@@ -46,7 +47,8 @@ class TransformerStack {
   /// beyond the learned ones.
   Var enter(Context& context, const Var& x, std::int64_t first = 0) const;
   /// The same for a packed batch, x [1, L, input_elements]: the rows from starts[e] to starts[e + 1] have the
-  /// positions first[e], first[e] + 1, ...
+  /// positions first[e], first[e] + 1 and so on. Throws InvalidArgument also for starts that do not ascend
+  /// from 0 to L, and unless `first` has one number for each entry.
   Var enter(Context& context, const Var& x, std::span<const std::int64_t> starts,
             std::span<const std::int64_t> first) const;
 

@@ -66,15 +66,17 @@ struct AlignmentWeights {
 AlignmentWeights merge_pieces(const AlignmentWeights& pieces, std::span<const std::int32_t> target_word,
                               std::span<const std::int32_t> source_word);
 
+/// The sizes of the two sides without </s>, and the smallest weight that makes a link.
+struct HardAlignmentOptions {
+  std::size_t num_targets = 0, num_sources = 0;
+  float threshold = 0;
+};
+
 /// Links each of the first `num_targets` target words to the source word of its largest weight, the first of
 /// equals. There is no link if that weight is below `threshold`. Columns from `num_sources` on and rows from
 /// `num_targets` on belong to </s>. A target word whose largest weight lies on such a column gets no link: a
 /// model that looks at </s> says that the word has no counterpart. Throws InvalidArgument for sizes that do
 /// not fit.
-struct HardAlignmentOptions {
-  std::size_t num_targets = 0, num_sources = 0;
-  float threshold = 0;
-};
 Alignment hard_alignment(const AlignmentWeights& words, const HardAlignmentOptions& options);
 
 }  // namespace fovea::text

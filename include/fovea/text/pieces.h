@@ -32,8 +32,9 @@ class PieceReader {
   virtual Encoding encode(const std::string& text, EncodeOptions::SpecialTokens special) const = 0;
   /// The ids of a text that a translator writes, without those that its decoder begins and ends with.
   virtual std::vector<std::int32_t> target(const std::string& text) const = 0;
-  /// Ids that a model wrote.
+  /// The ids that a model wrote, and what each of them shows.
   Pieces written(std::span<const std::int32_t> ids) const;
+  /// The text of ids.
   virtual std::string decode(std::span<const std::int32_t> ids) const = 0;
   /// The spelling of an id; "" for one without a token.
   virtual std::string token(std::int32_t id) const = 0;

@@ -14,9 +14,8 @@ class StopStrings {
   /// Throws InvalidArgument for an empty string.
   explicit StopStrings(std::vector<std::string> strings);
 
-  /// Appends to the text. Returns what can be shown: nothing from a stop string on, and nothing that a stop
-  /// string may still begin with. Held-back text is returned by a later
-  /// call, or by rest().
+  /// Appends to the text. Returns what can be shown: nothing from a stop string on, and nothing that may
+  /// still become the beginning of one. Text that is held back is returned by a later call, or by rest().
   std::string add(std::string_view text);
   /// Whether one of the strings has come. Whatever is added then is not shown.
   bool found() const noexcept { return found_; }

@@ -32,7 +32,7 @@ class Tokenizer {
   virtual Encoding encoding(std::string_view line) const = 0;
   /// The text of `ids`, without <pad>, <s> and </s>. Throws InvalidArgument for an id outside 0 .. size()-1.
   virtual std::string decode(std::span<const std::int32_t> ids) const = 0;
-  /// The spelling of each id ("▁Hou", "se" or "Hou@@", "se"; "</s>" for kEosId).
+  /// The spelling of each id ("▁Hou", "se" or "Hou@@", "se"; "</s>" for kEosId). Throws as `decode` does.
   virtual std::vector<std::string> pieces(std::span<const std::int32_t> ids) const = 0;
   /// For each piece the index of its word, from 0 and never decreasing. The sub-words of a word share its
   /// index; a special piece is a word of its own.
@@ -46,7 +46,6 @@ class Tokenizer {
   virtual std::string_view kind() const = 0;
 
   std::int32_t pad_id() const noexcept { return kPadId; }
-  std::int32_t unknown_id() const noexcept { return kUnknownId; }
   std::int32_t bos_id() const noexcept { return kBosId; }
   std::int32_t eos_id() const noexcept { return kEosId; }
 

@@ -50,6 +50,7 @@ class JsonTokenizer {
   /// lacks. The same is thrown if a pattern of the file takes too long, or if the normalizer makes the text
   /// many times longer.
   Encoding encode(std::string_view text, const EncodeOptions& options = {}) const;
+  /// The same for a pair of texts, which the template joins.
   Encoding encode(std::string_view first, std::string_view second, const EncodeOptions& options = {}) const;
 
   enum class SpecialTokens : std::uint8_t { keep, skip };
@@ -60,6 +61,7 @@ class JsonTokenizer {
 
   /// The largest id and 1. Ids below may be missing.
   std::int64_t size() const;
+  /// The id with this spelling; nothing if there is none.
   std::optional<std::int32_t> id_of(std::string_view token) const;
   /// The spelling of an id, such as "##ing", "Ġthe" or "▁the"; "" for an id without a token.
   std::string token(std::int32_t id) const;

@@ -20,7 +20,8 @@ inline constexpr std::int32_t kBosId = 2;
 inline constexpr std::int32_t kEosId = 3;
 inline constexpr std::int32_t kNumSpecialIds = 4;
 
-/// How `<pad>`, `<unk>`, `<s>` and `</s>` are spelt; index = id.
+/// How the special piece of an id is spelt: `<pad>`, `<unk>`, `<s>` or `</s>`. Throws InvalidArgument for an
+/// id outside 0 .. 3.
 std::string_view special_piece(std::int32_t id);
 
 /// Pieces and ids, 0 .. size()-1 without gaps, the four special pieces first.
@@ -29,14 +30,16 @@ class Vocabulary {
   Vocabulary();
   /// The special pieces, then the pieces of `counts` that occur at least `min_frequency` times, most frequent
   /// first. Equally frequent pieces are in bytewise order, so that the result does not depend on the
-  /// platform. At most `max_size` entries in all (0: no limit).
+  /// platform. At most `max_size` entries in all (0: no limit). Throws InvalidArgument for negative numbers,
+  /// and for a max_size that does not hold the special pieces.
   static Vocabulary from_counts(const std::unordered_map<std::string, std::int64_t>& counts,
                                 std::int64_t min_frequency, std::int64_t max_size);
-  /// The special pieces, then every word of `words` once.
+  /// The special pieces, then every word of `words` once, in bytewise order.
   static Vocabulary of_words(std::span<const std::string> words);
   /// Throws FileError unless the file is a JSON object from distinct strings to the integers 0 .. size-1,
   /// with the special pieces at their places.
   static Vocabulary load(const std::filesystem::path& file);
+  /// Writes what `load` reads. Throws FileError.
   void save(const std::filesystem::path& file) const;
 
   std::int64_t size() const noexcept { return static_cast<std::int64_t>(pieces_.size()); }

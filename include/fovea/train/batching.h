@@ -18,10 +18,10 @@ struct Example {
   std::vector<std::int32_t> source, target;
 };
 
-/// Indices of examples, one list for each batch. A batch holds rows × (longest source or target of the batch
-/// + 1) <= batch_words, or a single example. Examples are shuffled and sorted by length within groups of
-/// `group` examples: little padding, yet different batches in every epoch. Then they are cut into batches,
-/// and these are shuffled.
+/// Indices of examples, one list for each batch. A batch has at most batch_words ids: its examples times the
+/// ids of the longest source or target, the end included. A longer example has a batch of its own.
+/// Examples are shuffled and sorted by length within groups of `group` examples: little padding, yet
+/// different batches in every epoch. Then they are cut into batches, and these are shuffled.
 std::vector<std::vector<std::size_t>> make_batches(const std::vector<Example>& examples,
                                                    std::int64_t batch_words, std::uint64_t seed,
                                                    std::int64_t epoch, std::size_t group = 20000);
@@ -33,6 +33,7 @@ class ShuffledBatches {
   /// Throws InvalidArgument for no examples, or batches of none; a batch is at most `examples` large.
   ShuffledBatches(std::size_t examples, std::size_t batch_size, std::uint64_t seed);
   /// The indices of update `update`, counted from 1. Not thread-safe: it keeps the order of the last epoch.
+  /// Throws InvalidArgument for an update below 1.
   std::span<const std::size_t> operator()(std::int64_t update);
 
  private:
@@ -46,6 +47,7 @@ class ShuffledBatches {
 /// InvalidArgument for batches of none.
 std::vector<std::vector<std::size_t>> batches_in_order(std::size_t examples, std::size_t batch_size);
 
+/// The examples of these indices, padded to one batch (models::make_batch).
 models::Batch gather_batch(const std::vector<Example>& examples, const std::vector<std::size_t>& indices);
 
 }  // namespace fovea::train

@@ -30,8 +30,9 @@ class Coder {
   /// The words of `line`, whose ids are begun(line), as they stand in it. Without offsets they are
   /// words(ids).
   virtual Words words_of_line(const std::string& line) const { return words(begun(line)); }
-  /// The ids of a text that a model goes on with, and of a text behind one that it has read.
+  /// The ids of a text at the beginning of what a model reads.
   virtual std::vector<std::int32_t> begun(const std::string& prompt) const = 0;
+  /// The ids of a text that follows another one, which the model has read.
   virtual std::vector<std::int32_t> added(const std::string& prompt) const = 0;
   /// begun(prompt), cut so that it has `most` ids at most. The id that ends a text stays.
   virtual std::vector<std::int32_t> cut(const std::string& prompt, std::int64_t most) const {
@@ -40,24 +41,25 @@ class Coder {
     ids.erase(ids.end() - 1 - (std::ssize(ids) - most), ids.end() - 1);
     return ids;
   }
+  /// The text that ids stand for.
   virtual std::string text(std::span<const std::int32_t> ids) const = 0;
-  /// The end of a paragraph, which is printed as the end of a line.
+  /// The id of the end of a paragraph, which `text` shows as the end of a line; nothing if there is none.
   virtual std::optional<std::int32_t> line_end() const = 0;
   /// Ids that end a text.
   virtual std::vector<std::int32_t> stops() const = 0;
-  /// The id that is spelt so and never part of a text.
+  /// The special id with this spelling; nothing if there is none. A special id is never part of a text.
   virtual std::optional<std::int32_t> special_id(const std::string&) const { return std::nullopt; }
-  /// Whether an id is never part of a text.
+  /// Whether an id is special.
   virtual bool is_special(std::int32_t) const { return false; }
 };
 
-/// Throws InvalidArgument(function, argument) for an id that is not below `vocabulary`, and gives its token.
-/// Tokenizers may have more ids than their models.
+/// Throws InvalidArgument(function, argument) for an id that is not below `vocabulary`. With `token` the
+/// error also shows that id's token. Tokenizers may have more ids than their models.
 void check_ids(const std::string& function, const std::string& argument, std::span<const std::int32_t> ids,
                std::int64_t vocabulary, const std::function<std::string(std::int32_t)>& token = {});
 
-/// Throws FileError if the folder has no tokenizer that can be read. Its functions throw InvalidArgument for
-/// a text with a token that the model does not have.
+/// The tokenizer of a folder, for a model with `vocabulary` ids. Throws FileError if the folder has none that
+/// can be read. The coder throws InvalidArgument for a text with a token that the model does not have.
 std::unique_ptr<Coder> read_coder(const models::ModelFolder& folder, std::int64_t vocabulary);
 
 }  // namespace fovea::train

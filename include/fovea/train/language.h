@@ -1,6 +1,6 @@
 // Training of language models (models/language_model.h): windows of a long text, drawn at random. It has the
-// checkpoints, limits and early stopping of trainer.h, and like that it can be stopped and resumed at any
-// step with the same bits.
+// checkpoints, limits and early stopping of trainer.h. Like that it can be stopped and resumed at any step
+// with the same bits, unless its rate depends on the time.
 #pragma once
 
 #include <cstdint>
@@ -39,8 +39,8 @@ struct LanguageOptions {
 /// one behind the other; BLEU is 0. `start` and `should_stop` are as for translators. A checkpoint fits if
 /// data, seed, window, batch, smoothing, precision, the optimiser and the model's config are the same.
 ///
-/// Throws InvalidArgument for texts without a whole window, and for no limit at all. Throws FileError and
-/// TrainingError as the other train does.
+/// Throws InvalidArgument for texts without a whole window, for no limit at all, and for a cosine without an
+/// end. Throws FileError and TrainingError as the other train does.
 Result train(models::LanguageModel& model, const LanguageData& data, const LanguageOptions& options,
              Start start, Listener& listener, const std::function<bool()>& should_stop);
 

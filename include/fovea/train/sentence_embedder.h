@@ -29,7 +29,8 @@ class SentenceEmbedder {
   std::vector<std::int32_t> ids(const std::string& text, const std::string& prompt = "");
   /// How many of these ids come before those of the text, [CLS] included.
   std::int64_t prompt_ids(const std::string& prompt);
-  /// The vectors of texts behind `prompt`, [texts, dim]. `before`: as in SentenceEncoder::vectors.
+  /// The vectors of texts behind `prompt`, [texts, dim]. `before`: as in SentenceEncoder::vectors. Throws
+  /// what `ids` and SentenceEncoder::vectors throw.
   Tensor vectors(std::span<const std::string> texts, const std::string& prompt,
                  const std::function<bool(std::int64_t)>& before = {});
 

@@ -34,7 +34,8 @@ struct TranslateOptions {
   std::int64_t longest = 0;  ///< pieces of a line at most; a longer line is an error of its own; 0: any
 };
 
-/// For each target word the source word with the largest weight; no link if that is </s>. Requires attention.
+/// For each target word the source word with the largest weight; no link if that is </s>. Throws
+/// InvalidArgument for a translation without weights.
 text::Alignment hard_alignment(const Translation& translation);
 
 class Translator {
@@ -49,9 +50,9 @@ class Translator {
 
   /// Calls `done` for each line as soon as it and all before it are translated. Lines are sorted by length
   /// and cut into batches, which run side by side (models::for_batches_in_order). With packed matrices, as
-  /// `load` reads them, a line has the same bits in any batch. Where options.search.cancelled says so, the
-  /// others have no call. A model whose numbers are NaN is an error of each line. Bytes of `stats` are those
-  /// of the largest batches, as many as run side by side.
+  /// `load` reads them, a line has the same bits in any batch. Once options.search.cancelled returns true,
+  /// lines that are not done have no call. A model whose numbers are NaN is an error of each line. The
+  /// peak_state_bytes of `stats` are the sum of the largest batches, as many as run side by side.
   void translate(const std::vector<std::string>& lines, const TranslateOptions& options,
                  const TranslationDone& done, models::DecodeStats* stats = nullptr);
   /// The texts of all lines. Throws the error of the first line that has one.
@@ -61,11 +62,12 @@ class Translator {
                                                   models::DecodeStats* stats = nullptr);
 
   /// The alignment of `source` with a given `target`, as if the model had written it. Use: comparison with
-  /// gold alignments, and texts of others. An empty line on either side gives no weights. Requires attention.
+  /// gold alignments, and texts of others. An empty line on either side gives no weights. Throws
+  /// InvalidArgument for a model without attention.
   Translation align(const std::string& source, const std::string& target);
 
   /// The attention of every layer and head under teacher forcing: the model reads `source` and is given
-  /// `target`. Pieces are the labels of rows and columns.
+  /// `target`. Pieces are the labels of rows and columns. Throws InvalidArgument for an empty source.
   struct Inspection {
     std::vector<std::string> source_pieces, target_pieces;  ///< with </s>
     models::Capture maps;                                   ///< batch of one

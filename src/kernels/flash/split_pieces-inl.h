@@ -110,9 +110,9 @@ template <class S>
 HWY_INLINE int64_t MostWholeKeys(S, int64_t) {
   return kTileKeys;
 }
-/// Piece n, and if it begins where a tile does, those behind it that follow it without a gap, all of them
-/// whole, up to `most` keys. n becomes the number of the piece behind them. What is
-/// joined may hold several tiles, unlike the pieces of a schedule.
+/// Joins piece n with the pieces after it, up to `most` keys, if piece n begins at a tile, and as long as all
+/// of them are full and adjacent. Advances n past the joined pieces. The result may hold several tiles,
+/// unlike the pieces of a schedule.
 HWY_INLINE Piece JoinPieces(const BlockSchedule& schedule, int64_t most, int64_t& n) {
   Piece joined = schedule.pieces()[n++];
   // A piece is cut where tiles end, and a row has the same bits only if all its pieces are cut there.

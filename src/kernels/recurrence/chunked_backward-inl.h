@@ -153,7 +153,8 @@ class BackwardUnit {
     return chunks;
   }
 
-  /// The rows that the next chunk reads, which is the one before this, and those that this one writes.
+  /// Lists the rows to fetch: the gradients that this chunk writes, and the operands that the next chunk
+  /// reads. Backward goes through the chunks in reverse, so the next chunk is the one at smaller positions.
   HWY_INLINE void AddFetchedGradients(const ChunkAt& at) {
     fetch_.Restart();
     if (at.begin > 0) {

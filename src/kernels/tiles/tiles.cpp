@@ -78,7 +78,7 @@ const char* refuse_inexact(const Request& r) {
   return nullptr;
 }
 
-// What none of these algorithms does.
+// Refusals that all algorithms of this file share.
 const char* refuse_unless_softmax(const Request& r) {
   if (const char* reason = refuse_inexact(r)) return reason;
   if ((r.queries_mapped || r.keys_mapped) && size_of(r.dtype) == 2) return "projected operands are f32";

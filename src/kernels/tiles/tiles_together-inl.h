@@ -15,7 +15,7 @@ namespace fovea::kernels {
 namespace HWY_NAMESPACE {
 
 /// The tiles whose keys few rows take at a time, where all of them are there. Between the loops over keys
-/// and over values one result waits for the next (docs/performance.md, "Tried"). For one group of rows half
+/// and over values one result waits for the next (docs/tried.md). For one group of rows half
 /// as many were a little slower. Two groups read the tiles twice, and half as many are in a nearer cache
 /// then.
 constexpr int64_t kTilesTogether = 8, kKeysTogether = kTilesTogether * tile_keys, kMostRowsTogether = 8;

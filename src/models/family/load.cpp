@@ -91,6 +91,22 @@ std::unique_ptr<SequenceToSequence> translator_of(const FamilyConfig& config, Fa
   return model;
 }
 
+// The file of weights. Throws FileError, which also names a file of PyTorch's, because that is not read.
+std::filesystem::path weights_path(const ModelFolder& folder) {
+  try {
+    return files::find_weights(folder.path());
+  } catch (const FileError& missing) {
+    for (const char* name : {"pytorch_model.bin", "pytorch_model.bin.index.json"}) {
+      std::error_code error;
+      if (std::filesystem::exists(folder.path() / name, error))
+        throw FileError(missing.file(), -1,
+                        missing.reason() + ". " + name +
+                            " is not read; save_pretrained of transformers writes model.safetensors");
+    }
+    throw;
+  }
+}
+
 const char* kind_of(FamilyKind kind) {
   switch (kind) {
     case FamilyKind::decoder:
@@ -120,7 +136,7 @@ auto load(const ModelFolder& folder, FamilyKind kind, std::optional<WeightType> 
     refuse_config(folder, std::string("expected ") + kind_of(kind) + ", got " +
                               (read.architecture.empty() ? read.model_type : read.architecture) + ", " +
                               kind_of(runs_as(read)));
-  const files::WeightFile weights(files::find_weights(folder.path()));
+  const files::WeightFile weights(weights_path(folder));
   const FamilyConfig config = with_head(read, weights);
   FamilyTensors tensors(weights, *find_family(config.model_type), config,
                         packed ? FamilyTensors::Read::later : FamilyTensors::Read::values);
@@ -226,35 +242,47 @@ std::unique_ptr<SequenceToSequence> family_translator(const ModelFolder& folder,
   return load(folder, FamilyKind::translator, packed, translator_of);
 }
 
+namespace {
+
+// What config.json alone says of a family, or why it is refused.
+void read_family_into(FolderReport& report, const ModelFolder& folder) {
+  try {
+    FamilyReading reading = read_family(folder.config());
+    report.problems = std::move(reading.problems);
+    report.config = std::move(reading.config);
+    report.refused = text_of(report.problems);
+  } catch (const InvalidArgument& error) {
+    report.refused = text_of(error);
+  }
+}
+
+}  // namespace
+
 FolderReport report_on(const ModelFolder& folder) {
   FolderReport report;
   const json object =
       files::parse_json_object(config_path(folder.path()).string(), folder.config(), config_depth);
   if (object.contains("model_type") && object["model_type"].is_string())
     report.model_type = object["model_type"].get<std::string>();
-  const files::WeightFile weights(files::find_weights(folder.path()));
+  const bool own = is_own_language(folder.config()) || is_own_translator(folder.config());
+  if (!own) read_family_into(report, folder);
+  std::filesystem::path path;
+  try {
+    path = weights_path(folder);
+  } catch (const FileError&) {
+    // Whether the config is refused can be asked before the weights are fetched.
+    if (report.refused.empty()) throw;
+    return report;
+  }
+  const files::WeightFile weights(path);
   for (const files::StoredTensor& tensor : weights.tensors()) {
     ++report.tensors;
     report.parameters += tensor.shape.count();
     report.bytes += static_cast<std::int64_t>(tensor.bytes.size());
     report.types[std::string(to_string(tensor.type))] += tensor.shape.count();
   }
-  if (is_own_language(folder.config()) || is_own_translator(folder.config())) {
-    report_own(folder, weights, report);
-    return report;
-  }
-  try {
-    FamilyReading reading = read_family(folder.config());
-    report.problems = std::move(reading.problems);
-    report.config = std::move(reading.config);
-  } catch (const InvalidArgument& error) {
-    report.refused = text_of(error);
-    return report;
-  }
-  if (!report.problems.empty()) {
-    report.refused = text_of(report.problems);
-    return report;
-  }
+  if (own) report_own(folder, weights, report);
+  if (own || !report.refused.empty()) return report;
   report.config = with_head(std::move(*report.config), weights);
   const FamilyConfig& config = *report.config;
   FamilyTensors tensors(weights, *find_family(config.model_type), config, FamilyTensors::Read::shapes);

@@ -316,10 +316,6 @@ const Family* find_family(std::string_view model_type) {
   return nullptr;
 }
 
-bool is_family(std::string_view model_type) {
-  return find_family(model_type) != nullptr;
-}
-
 FamilyKind runs_as(const FamilyConfig& config) {
   const bool next_id = config.head == FamilyHead::none || config.head == FamilyHead::language;
   return next_id && !config.encoder_alone ? config.kind : FamilyKind::encoder;

@@ -4,7 +4,7 @@
 #include <limits>
 #include <string>
 
-#include "models/family/row.h"
+#include "models/family/decoder_parts.h"
 
 namespace fovea::models {
 namespace {
@@ -236,12 +236,8 @@ void read_delta_layers(ConfigReader& reader, C& config) {
   if (const json* value = reader.find("full_attention_interval")) {
     if (const auto read = reader.size("full_attention_interval", *value, 1, most_positions)) interval = *read;
   }
-  if (auto listed = listed_layer_types(reader, config)) {
-    config.sees = std::move(*listed);
-    return;
-  }
-  for (std::int64_t i = 0; i < config.layers; ++i)
-    config.sees.push_back((i + 1) % interval == 0 ? LayerSees::all : LayerSees::state);
+  layer_types_or(
+      reader, config, [&](std::int64_t i) { return (i + 1) % interval != 0; }, LayerSees::state);
 }
 
 void read_delta_heads(ConfigReader& reader, C& config) {
@@ -255,13 +251,6 @@ void read_delta_heads(ConfigReader& reader, C& config) {
     reader.refuse("linear_num_key_heads",
                   "a divisor of the " + std::to_string(config.recurrent_heads) + " linear_num_value_heads",
                   std::to_string(config.recurrent_key_heads));
-}
-
-void read_both_biases(ConfigReader& reader, C& config) {
-  const json* value = reader.find("attention_bias");
-  if (!value) return;
-  if (!value->is_boolean()) return reader.refuse("attention_bias", "true or false", *value);
-  config.query_bias = config.output_bias = value->get<bool>();
 }
 
 // Of the feed-forward parts and of the convolutions.
@@ -295,65 +284,56 @@ Family qwen3_5() {
   defaults.recurrent_key_heads = 16;
   defaults.recurrent_key_dim = defaults.recurrent_value_dim = 128;
   defaults.conv_bias = false;
-  return {
-      .defaults = defaults,
-      .classes = {{"Qwen3_5ForCausalLM", FamilyHead::language},
-                  {"Qwen3_5TextModel"},
-                  {"Qwen3_5TextForSequenceClassification", FamilyHead::sequence_labels}},
-      .fields = {{"vocab_size", SizeField{&C::vocabulary, most_vocabulary}},
-                 {"hidden_size", SizeField{&C::dim, most_dim}},
-                 {"intermediate_size", SizeField{&C::feed_forward, most_dim}},
-                 {"num_hidden_layers", SizeField{&C::layers, most_layers}},
-                 {"num_attention_heads", SizeField{&C::heads, most_dim}},
-                 {"num_key_value_heads", SizeField{&C::kv_heads, most_dim}},
-                 {"head_dim", SizeField{&C::head_dim, most_dim}},
-                 {"max_position_embeddings", SizeField{&C::positions, most_positions}},
-                 {"rms_norm_eps", NumberField{&C::norm_epsilon}},
-                 {"hidden_act", read_both_activations},
-                 {"attention_bias", read_both_biases},
-                 {"tie_word_embeddings", FlagField{&C::tied}},
-                 {"linear_key_head_dim", SizeField{&C::recurrent_key_dim, most_dim}},
-                 {"linear_value_head_dim", SizeField{&C::recurrent_value_dim, most_dim}},
-                 {"linear_num_value_heads", read_delta_heads},
-                 {"linear_conv_kernel_dim", SizeField{&C::conv_width, most_taps, 2}},
-                 {"layer_types", read_delta_layers},
-                 {"rope_parameters", read_rope},
-                 // Of published configs. transformers has these values alone.
-                 {"attn_output_gate", FixedField{"true"}},
-                 {"output_gate_type", FixedField{"\"swish\""}},
-                 // States are f32 here.
-                 {"mamba_ssm_dtype", NoEffect{}},
-                 // Layers that predict several tokens are not computed.
-                 {"mtp_num_hidden_layers", NoEffect{}},
-                 {"mtp_use_dedicated_embeddings", NoEffect{}}},
-      .tensors = {{"model.embed_tokens", "model.embed_tokens"},
-                  {"model.layers.*.self_attn.q_proj", "model.layers.*.self_attn.q_proj", Layout::by_head},
-                  {"model.layers.*.self_attn.gate_proj", "model.layers.*.self_attn.q_proj", Layout::by_head},
-                  {"model.layers.*.self_attn.k_proj", "model.layers.*.self_attn.k_proj"},
-                  {"model.layers.*.self_attn.v_proj", "model.layers.*.self_attn.v_proj"},
-                  {"model.layers.*.self_attn.out_proj", "model.layers.*.self_attn.o_proj"},
-                  {"model.layers.*.self_attn.q_norm", "model.layers.*.self_attn.q_norm"},
-                  {"model.layers.*.self_attn.k_norm", "model.layers.*.self_attn.k_norm"},
-                  {"model.layers.*.mixer.qkv_proj", "model.layers.*.linear_attn.in_proj_qkv"},
-                  {"model.layers.*.mixer.gate_proj", "model.layers.*.linear_attn.in_proj_z"},
-                  {"model.layers.*.mixer.beta_proj", "model.layers.*.linear_attn.in_proj_b"},
-                  {"model.layers.*.mixer.decay_proj.bias", "model.layers.*.linear_attn.dt_bias"},
-                  {"model.layers.*.mixer.decay_proj", "model.layers.*.linear_attn.in_proj_a"},
-                  {"model.layers.*.mixer.conv1d", "model.layers.*.linear_attn.conv1d", Layout::channels},
-                  {"model.layers.*.mixer.A_log", "model.layers.*.linear_attn.A_log"},
-                  {"model.layers.*.mixer.norm", "model.layers.*.linear_attn.norm"},
-                  {"model.layers.*.mixer.out_proj", "model.layers.*.linear_attn.out_proj"},
-                  {"model.layers.*.self_attn_layer_norm", "model.layers.*.input_layernorm"},
-                  {"model.layers.*.final_layer_norm", "model.layers.*.post_attention_layernorm"},
-                  {"model.layers.*.gate", "model.layers.*.mlp.gate_proj"},
-                  {"model.layers.*.fc1", "model.layers.*.mlp.up_proj"},
-                  {"model.layers.*.fc2", "model.layers.*.mlp.down_proj"},
-                  {"model.layer_norm", "model.norm"},
-                  {"lm_head", "lm_head"}},
-      .heads = {{FamilyHead::sequence_labels,
-                 {.pooling = SentencePooling::Kind::last, .bias = false},
-                 {{"head.output", "score"}}}},
-      .prefix = "model."};
+  return {.defaults = defaults,
+          .classes = {{"Qwen3_5ForCausalLM", FamilyHead::language},
+                      {"Qwen3_5TextModel"},
+                      {"Qwen3_5TextForSequenceClassification", FamilyHead::sequence_labels}},
+          .fields =
+              joined(llama_sizes(), {{"head_dim", SizeField{&C::head_dim, most_dim}},
+                                     {"rms_norm_eps", NumberField{&C::norm_epsilon}},
+                                     {"hidden_act", read_both_activations},
+                                     {"attention_bias", read_attention_bias},
+                                     {"linear_key_head_dim", SizeField{&C::recurrent_key_dim, most_dim}},
+                                     {"linear_value_head_dim", SizeField{&C::recurrent_value_dim, most_dim}},
+                                     {"linear_num_value_heads", read_delta_heads},
+                                     {"linear_conv_kernel_dim", SizeField{&C::conv_width, most_taps, 2}},
+                                     {"layer_types", read_delta_layers},
+                                     {"rope_parameters", read_rope},
+                                     // Of published configs. transformers has these values alone.
+                                     {"attn_output_gate", FixedField{"true"}},
+                                     {"output_gate_type", FixedField{"\"swish\""}},
+                                     // States are f32 here.
+                                     {"mamba_ssm_dtype", NoEffect{}},
+                                     // Layers that predict several tokens are not computed.
+                                     {"mtp_num_hidden_layers", NoEffect{}},
+                                     {"mtp_use_dedicated_embeddings", NoEffect{}}}),
+          .tensors = joined(
+              gate_tensors(),
+              {{"model.embed_tokens", "model.embed_tokens"},
+               {"model.layers.*.self_attn.q_proj", "model.layers.*.self_attn.q_proj", Layout::by_head},
+               {"model.layers.*.self_attn.gate_proj", "model.layers.*.self_attn.q_proj", Layout::by_head},
+               {"model.layers.*.self_attn.k_proj", "model.layers.*.self_attn.k_proj"},
+               {"model.layers.*.self_attn.v_proj", "model.layers.*.self_attn.v_proj"},
+               {"model.layers.*.self_attn.out_proj", "model.layers.*.self_attn.o_proj"},
+               {"model.layers.*.self_attn.q_norm", "model.layers.*.self_attn.q_norm"},
+               {"model.layers.*.self_attn.k_norm", "model.layers.*.self_attn.k_norm"},
+               {"model.layers.*.mixer.qkv_proj", "model.layers.*.linear_attn.in_proj_qkv"},
+               {"model.layers.*.mixer.gate_proj", "model.layers.*.linear_attn.in_proj_z"},
+               {"model.layers.*.mixer.beta_proj", "model.layers.*.linear_attn.in_proj_b"},
+               {"model.layers.*.mixer.decay_proj.bias", "model.layers.*.linear_attn.dt_bias"},
+               {"model.layers.*.mixer.decay_proj", "model.layers.*.linear_attn.in_proj_a"},
+               {"model.layers.*.mixer.conv1d", "model.layers.*.linear_attn.conv1d", Layout::channels},
+               {"model.layers.*.mixer.A_log", "model.layers.*.linear_attn.A_log"},
+               {"model.layers.*.mixer.norm", "model.layers.*.linear_attn.norm"},
+               {"model.layers.*.mixer.out_proj", "model.layers.*.linear_attn.out_proj"},
+               {"model.layers.*.self_attn_layer_norm", "model.layers.*.input_layernorm"},
+               {"model.layers.*.final_layer_norm", "model.layers.*.post_attention_layernorm"},
+               {"model.layer_norm", "model.norm"},
+               {"lm_head", "lm_head"}}),
+          .heads = {{FamilyHead::sequence_labels,
+                     {.pooling = SentencePooling::Kind::last, .bias = false},
+                     {{"head.output", "score"}}}},
+          .prefix = "model."};
 }
 
 }  // namespace

@@ -191,20 +191,22 @@ void read_layer_types(ConfigReader& reader, FamilyConfig& config);
 void read_labels(ConfigReader& reader, FamilyConfig& config);
 /// eos_token_id, a number or a list, and pad_token_id.
 void read_token_ids(ConfigReader& reader, FamilyConfig& config);
-/// Sets config.sees by layer_types, and where that is absent by `is_window`.
-template <class IsWindow>
-void layer_types_or(ConfigReader& reader, FamilyConfig& config, IsWindow&& is_window);
+/// Sets config.sees by layer_types. Where that is absent, layer i sees `chosen` if chooses(i), and all rows
+/// if not.
+template <class Chooses>
+void layer_types_or(ConfigReader& reader, FamilyConfig& config, Chooses&& chooses,
+                    LayerSees chosen = LayerSees::window);
 /// The list of layer_types, or nothing if it is absent or wrong.
 std::optional<std::vector<LayerSees>> listed_layer_types(ConfigReader& reader, const FamilyConfig& config);
 
-template <class IsWindow>
-void layer_types_or(ConfigReader& reader, FamilyConfig& config, IsWindow&& is_window) {
+template <class Chooses>
+void layer_types_or(ConfigReader& reader, FamilyConfig& config, Chooses&& chooses, LayerSees chosen) {
   if (auto listed = listed_layer_types(reader, config)) {
     config.sees = std::move(*listed);
     return;
   }
   for (std::int64_t i = 0; i < config.layers; ++i)
-    config.sees.push_back(is_window(i) ? LayerSees::window : LayerSees::all);
+    config.sees.push_back(chooses(i) ? chosen : LayerSees::all);
 }
 
 /// Whether the key may be in any config, and changes nothing that a model computes from ids.

@@ -224,22 +224,6 @@ const char* name_of(autograd::Activation activation) {
   return "";
 }
 
-const char* name_of(nn::NormPlace place) {
-  switch (place) {
-    case nn::NormPlace::pre:
-      return "pre";
-    case nn::NormPlace::post:
-      return "post";
-    case nn::NormPlace::sandwich:
-      return "sandwich";
-    case nn::NormPlace::end:
-      return "end";
-    case nn::NormPlace::none:
-      return "none";
-  }
-  return "";
-}
-
 const char* name_of(FamilyHead head) {
   switch (head) {
     case FamilyHead::none:

@@ -156,8 +156,8 @@ class Rwkv7Layer final : public RecurrentMixer::Layer {
     Tensor ones(DType::f32, {1, head_dim_});
     ones.fill(1.0);
     const Var products = autograd::multiply_groups(autograd::multiply(r, k), context.use(*bonus_));
-    // By row, so that the bits of a sentence do not depend on the batch. Sums by sgemm depend on the number
-    // of rows.
+    // By row, so that the bits of a sentence do not depend on the batch: many rows go by tiles, whose sums
+    // have another order.
     const Var sums = autograd::linear(by_head(products), Var(ones), {}, autograd::Products::by_row);
     return autograd::multiply_groups(v, reshape(sums, {v.size(0), v.size(1), heads_}));
   }

@@ -5,6 +5,7 @@
 #include <unordered_set>
 #include <utility>
 
+#include "core/fnv1a.h"
 #include "fovea/core/error.h"
 #include "fovea/core/philox.h"
 #include "text/generated/generator.h"
@@ -56,10 +57,10 @@ int draw_length(const GeneratedCorpusOptions& options, PhiloxStream& random) {
 }  // namespace
 
 Split split_of(std::string_view source) {
-  std::uint64_t hash = 0xcbf29ce484222325u;
-  for (const char byte : source) hash = (hash ^ static_cast<unsigned char>(byte)) * 0x100000001b3u;
+  Fnv1a hash;
+  hash.mix(source);
   // FNV's low bits are its weak ones; fold the high half in.
-  const std::uint64_t percent = (hash ^ hash >> 32) % 100;
+  const std::uint64_t percent = (hash.value() ^ hash.value() >> 32) % 100;
   return percent < 90 ? Split::train : percent < 95 ? Split::valid : Split::test;
 }
 

@@ -45,7 +45,7 @@ struct BpeOptions {
   bool fuse_unk = false, byte_fallback = false, ignore_merges = false;
 };
 
-class Bpe final : public Model {
+class Bpe final : public VocabularyModel {
  public:
   explicit Bpe(std::shared_ptr<Document> document);
 
@@ -54,10 +54,6 @@ class Bpe final : public Model {
     return options_.continuing_subword_prefix ? std::string_view(*options_.continuing_subword_prefix) : "";
   }
   void tokenize(std::string_view word, std::vector<Token>& tokens) const override;
-  std::optional<std::int32_t> id_of(std::string_view token) const override { return vocab_.id_of(token); }
-  std::optional<std::string_view> token(std::int32_t id) const override { return vocab_.token(id); }
-  std::int64_t count() const override { return vocab_.count(); }
-  std::int64_t end_id() const override { return vocab_.end_id(); }
   std::string to_json() const override;
 
  private:
@@ -69,17 +65,13 @@ class Bpe final : public Model {
   std::int32_t unknown() const;
   void merge(std::vector<Symbol>& symbols) const;
 
-  std::shared_ptr<Document> document_;
   BpeOptions options_;
   nlohmann::json dropout_;
-  Vocab vocab_;
   std::unordered_map<std::uint64_t, Merge> merges_;
   std::uint32_t ranks_ = 0;
 };
 
-Bpe::Bpe(std::shared_ptr<Document> document)
-    : document_(std::move(document)),
-      vocab_(document_->scanner(document_->at("model.vocab")), {document_->file(), "model.vocab"}) {
+Bpe::Bpe(std::shared_ptr<Document> document) : VocabularyModel(std::move(document)) {
   read_options();
   read_merges();
 }

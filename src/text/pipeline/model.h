@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "text/pipeline/document.h"
@@ -61,6 +62,23 @@ class Vocab {
  private:
   std::unordered_map<std::string_view, std::int32_t> ids_;
   std::vector<std::string_view> tokens_;  // by id; without data where there is none
+};
+
+/// A model whose tokens are the entries of one vocabulary, "model.vocab".
+class VocabularyModel : public Model {
+ public:
+  explicit VocabularyModel(std::shared_ptr<Document> document)
+      : document_(std::move(document)),
+        vocab_(document_->scanner(document_->at("model.vocab")), {document_->file(), "model.vocab"}) {}
+
+  std::optional<std::int32_t> id_of(std::string_view token) const final { return vocab_.id_of(token); }
+  std::optional<std::string_view> token(std::int32_t id) const final { return vocab_.token(id); }
+  std::int64_t count() const final { return vocab_.count(); }
+  std::int64_t end_id() const final { return vocab_.end_id(); }
+
+ protected:
+  std::shared_ptr<Document> document_;  // its text holds the tokens
+  Vocab vocab_;
 };
 
 /// One reader for each type.

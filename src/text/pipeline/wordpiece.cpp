@@ -12,17 +12,10 @@ using nlohmann::json;
 // Published models have 100 and 200.
 constexpr std::int64_t kMostCharacters = std::int64_t{1} << 16;
 
-// The shared part of both: a vocabulary, and a token for all else.
-class OfVocab : public Model {
+// A vocabulary, and one of its tokens for all words that it cannot spell.
+class WithUnknown : public VocabularyModel {
  public:
-  explicit OfVocab(std::shared_ptr<Document> document)
-      : document_(std::move(document)),
-        vocab_(document_->scanner(document_->at("model.vocab")), {document_->file(), "model.vocab"}) {}
-
-  std::optional<std::int32_t> id_of(std::string_view token) const override { return vocab_.id_of(token); }
-  std::optional<std::string_view> token(std::int32_t id) const override { return vocab_.token(id); }
-  std::int64_t count() const override { return vocab_.count(); }
-  std::int64_t end_id() const override { return vocab_.end_id(); }
+  using VocabularyModel::VocabularyModel;
 
  protected:
   std::int32_t unknown() const {
@@ -38,14 +31,12 @@ class OfVocab : public Model {
     return text + "\"vocab\":" + vocab_.to_json() + '}';
   }
 
-  std::shared_ptr<Document> document_;
-  Vocab vocab_;
   std::string unk_token_;
 };
 
-class WordPiece final : public OfVocab {
+class WordPiece final : public WithUnknown {
  public:
-  explicit WordPiece(std::shared_ptr<Document> document) : OfVocab(std::move(document)) {
+  explicit WordPiece(std::shared_ptr<Document> document) : WithUnknown(std::move(document)) {
     const json options = document_->model_options();
     const Fields fields(options, {document_->file(), "model"},
                         {"type", "unk_token", "continuing_subword_prefix", "max_input_chars_per_word"});
@@ -101,9 +92,9 @@ class WordPiece final : public OfVocab {
   ByteTrie beginning_, continuing_;  // tokens, and without the prefix those that have it
 };
 
-class WordLevel final : public OfVocab {
+class WordLevel final : public WithUnknown {
  public:
-  explicit WordLevel(std::shared_ptr<Document> document) : OfVocab(std::move(document)) {
+  explicit WordLevel(std::shared_ptr<Document> document) : WithUnknown(std::move(document)) {
     const json options = document_->model_options();
     unk_token_ = Fields(options, {document_->file(), "model"}, {"type", "unk_token"}).string("unk_token");
   }
