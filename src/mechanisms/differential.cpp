@@ -6,6 +6,7 @@
 
 #include "plan/call.h"
 #include "plan/rows.h"
+#include "plan/small_calls.h"
 
 namespace fovea {
 namespace {
@@ -172,7 +173,7 @@ DifferentialState attend_differential(const AttentionPlan& plan, const Different
     attend(plan, half_of(inputs.attention, half),
            {.output = state.output[half], .log_sum_exp = state.log_sum_exp[half]}, resources);
   }
-  Executor& executor = resources.executor ? *resources.executor : default_executor();
+  Executor& executor = executor_of(resources);
   with_type(plan.dtype(), [&](auto zero) {
     using T = decltype(zero);
     const ConstTensorView first = state.output[0];
@@ -185,7 +186,7 @@ void attend_differential_backward(const AttentionPlan& plan, const DifferentialI
                                   const DifferentialState& state, ConstTensorView d_output,
                                   const DifferentialGradients& gradients, const CallResources& resources) {
   check_backward("attend_differential_backward", plan, inputs, state, d_output, gradients);
-  Executor& executor = resources.executor ? *resources.executor : default_executor();
+  Executor& executor = executor_of(resources);
   const SharedGradients shared(gradients.attention);
   AttentionGradients first = gradients.attention, second = shared.second();
   first.query = half_of(gradients.attention.query, 0);

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "fovea/core/error.h"
+#include "plan/rows.h"
 
 namespace fovea {
 namespace {
@@ -66,11 +67,10 @@ Tensor gradient(ConstTensorView d_query, ConstTensorView d_key, std::span<const 
   const std::int64_t rows = d_key.size(0) * d_key.size(1), queries = d_query.size(2), keys = d_key.size(3);
   Tensor result(d_key.dtype(), {d_key.size(0), d_key.size(1), keys});
   if (rows == 0) return result;
-  if (d_key.dtype() == DType::f64)
-    gradient(d_query.data<double>(), d_key.data<double>(), rows, queries, keys, offsets,
-             result.data<double>());
-  else
-    gradient(d_query.data<float>(), d_key.data<float>(), rows, queries, keys, offsets, result.data<float>());
+  with_wide_type(d_key.dtype(), [&](auto t) {
+    using T = decltype(t);
+    gradient(d_query.data<T>(), d_key.data<T>(), rows, queries, keys, offsets, result.data<T>());
+  });
   return result;
 }
 
@@ -91,10 +91,10 @@ Tensor forget_sums(ConstTensorView log_forget) {
   check("forget_sums", "log_forget", log_forget, 3);
   const std::int64_t rows = log_forget.size(0) * log_forget.size(1), length = log_forget.size(2);
   Tensor sums(log_forget.dtype(), {log_forget.size(0), log_forget.size(1), 1, length});
-  if (log_forget.dtype() == DType::f64)
-    running_sums(log_forget.data<double>(), rows, length, sums.data<double>());
-  else
-    running_sums(log_forget.data<float>(), rows, length, sums.data<float>());
+  with_wide_type(log_forget.dtype(), [&](auto t) {
+    using T = decltype(t);
+    running_sums(log_forget.data<T>(), rows, length, sums.data<T>());
+  });
   return sums;
 }
 

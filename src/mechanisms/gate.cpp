@@ -6,6 +6,7 @@
 
 #include "plan/call.h"
 #include "plan/rows.h"
+#include "plan/small_calls.h"
 
 namespace fovea {
 namespace {
@@ -91,7 +92,7 @@ void gate_output(ConstTensorView output, ConstTensorView gate, TensorView gated,
   const char* function = "gate_output";
   check_inputs(function, output, gate);
   check_written(function, "gated", gated, output, output, {{"output", output}, {"gate", gate}});
-  Executor& executor = resources.executor ? *resources.executor : default_executor();
+  Executor& executor = executor_of(resources);
   with_type(output.dtype(), [&](auto zero) { forward<decltype(zero)>(output, gate, gated, executor); });
 }
 
@@ -107,7 +108,7 @@ void gate_output_backward(ConstTensorView output, ConstTensorView gate, ConstTen
   if (gradients.gate)
     check_written(function, "gradients.gate", gradients.gate, gate, {},
                   {{"output", output}, {"gate", gate}, {"d_gated", d_gated}});
-  Executor& executor = resources.executor ? *resources.executor : default_executor();
+  Executor& executor = executor_of(resources);
   with_type(output.dtype(),
             [&](auto zero) { backward<decltype(zero)>(output, gate, d_gated, gradients, executor); });
 }

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "mechanisms/latent_parts.h"
+#include "plan/small_calls.h"
 
 namespace fovea {
 namespace latent {
@@ -131,7 +132,7 @@ namespace {
 template <class T>
 LatentState forward(const LatentPlan& plan, const LatentInputs& in, const Sizes& s, const TensorView& output,
                     const CallResources& resources) {
-  Executor& executor = resources.executor ? *resources.executor : default_executor();
+  Executor& executor = executor_of(resources);
   const Operands operands = operands_of<T>(plan, in, s, executor);
   LatentState state{Tensor(dtype_of<T>, {s.batch, s.heads, s.queries, s.inner_value(plan.execution)}),
                     Tensor(dtype_of<T>, {s.batch, s.heads, s.queries})};

@@ -1,5 +1,7 @@
 // Latent attention, backward: passes the gradients of the inner call of attend back through both matrices.
+#include "mechanisms/gradient_checks.h"
 #include "mechanisms/latent_parts.h"
+#include "plan/small_calls.h"
 
 namespace fovea {
 namespace latent {
@@ -135,22 +137,13 @@ void check_backward(const char* function, const LatentPlan& plan, const LatentIn
                    {s.batch, s.heads, s.queries, s.inner_value(plan.execution)});
   check_contiguous(function, "state.log_sum_exp", state.log_sum_exp, wide, {s.batch, s.heads, s.queries});
   check_view(function, "d_output", d_output, plan.dtype, {s.batch, s.heads, s.queries, s.value});
-  OverlapCheck memory(function);
-  const auto check = [&](const char* argument, const TensorView& view, const ConstTensorView& like) {
-    if (!view) return;
-    check_output(function, argument, view, like.dtype(), like.shape(),
-                 {.query = in.query_content, .key = in.query_rotary, .value = in.cache});
-    memory.writes(argument, view);
-  };
-  check("gradients.query_content", g.query_content, in.query_content);
-  check("gradients.query_rotary", g.query_rotary, in.query_rotary);
-  check("gradients.cache", g.cache, in.cache);
-  check("gradients.W_UK", g.W_UK, in.W_UK);
-  check("gradients.W_UV", g.W_UV, in.W_UV);
-  for (const auto& [argument, view] :
-       {std::pair{"gradients.W_UK", g.W_UK}, std::pair{"gradients.W_UV", g.W_UV}}) {
-    if (view) check_contiguous(function, argument, view, wide, view.shape());
-  }
+  GradientChecks checks(function, {.query = in.query_content, .key = in.query_rotary, .value = in.cache});
+  checks.gradient("gradients.query_content", g.query_content, in.query_content);
+  checks.gradient("gradients.query_rotary", g.query_rotary, in.query_rotary);
+  checks.gradient("gradients.cache", g.cache, in.cache);
+  checks.contiguous_gradient("gradients.W_UK", g.W_UK, in.W_UK);
+  checks.contiguous_gradient("gradients.W_UV", g.W_UV, in.W_UV);
+  OverlapCheck& memory = checks.memory;
   memory.writes(g.arguments);
   memory.reads("W_UK", in.W_UK);
   memory.reads("W_UV", in.W_UV);
@@ -164,7 +157,7 @@ void check_backward(const char* function, const LatentPlan& plan, const LatentIn
 template <class T>
 void backward(const LatentPlan& plan, const LatentInputs& in, const Sizes& s, const LatentState& state,
               const ConstTensorView& d_output, const LatentGradients& g, const CallResources& resources) {
-  Executor& executor = resources.executor ? *resources.executor : default_executor();
+  Executor& executor = executor_of(resources);
   const Operands operands = operands_of<T>(plan, in, s, executor);
   Tensor memory;
   const ConstTensorView by_output = widened(d_output, memory, executor);

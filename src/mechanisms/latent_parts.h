@@ -35,7 +35,7 @@ BasicTensorView<Byte> shared_by_heads(const BasicTensorView<Byte>& view, std::in
 /// The projection by W [heads, out, in].
 template <class T>
 Projection<T> projection_of(const ConstTensorView& W) {
-  return {W.data<T>(), W.size(1), W.size(2), W.stride(1), W.stride(0), nullptr, true};
+  return fovea::projection_of<T>(W, W.size(1), W.size(2));
 }
 
 /// The operands of the inner call of attend, in the type in which it computes.

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "plan/call.h"
-#include "plan/rows.h"
+#include "mechanisms/gradient_checks.h"
+#include "plan/small_calls.h"
 
 namespace fovea {
 namespace {
@@ -57,9 +57,7 @@ struct Hidden {
       : memory(wide_dtype(in.query.dtype()), {s.batch, s.heads, s.rows, s.hidden}),
         query(operand_of<T>(widened(in.query, copy, executor))),
         values(operand_of<T>(memory.view())),
-        projection{
-            in.W.data<T>(), s.hidden,        s.dim, in.W.stride(-2), in.W.rank() == 3 ? in.W.stride(0) : 0,
-            nullptr,        in.W.rank() == 3},
+        projection(projection_of<T>(in.W, s.hidden, s.dim)),
         vector(in.v.data<T>()),
         vector_stride(in.v.rank() == 2 ? in.v.stride(0) : 0) {
     project(s.queries(), projection, query, values, executor);
@@ -135,35 +133,22 @@ void backward(const LocalInputs& in, const LocalSizes& s, const T* d_centers, co
 
 void check_gradients(const char* function, const LocalInputs& in, const ConstTensorView& d_centers,
                      const LocalGradients& gradients) {
-  OverlapCheck memory(function);
-  const auto check = [&](const char* argument, const TensorView& view, const ConstTensorView& like) {
-    if (!view) return;
-    check_output(function, argument, view, like.dtype(), like.shape(),
-                 {.query = in.query, .key = {}, .value = {}});
-    memory.writes(argument, view);
-  };
-  check("gradients.query", gradients.query, in.query);
-  check("gradients.W", gradients.W, in.W);
-  check("gradients.v", gradients.v, in.v);
-  for (const auto& [argument, view] :
-       {std::pair{"gradients.W", gradients.W}, std::pair{"gradients.v", gradients.v}}) {
-    if (view) check_contiguous(function, argument, view, view.dtype(), view.shape());
-  }
-  memory.reads("W", in.W);
-  memory.reads("v", in.v);
-  memory.reads("d_centers", d_centers);
-  if (const ConstTensorView& before = gradients.query_before; before) {
-    check_view(function, "gradients.query_before", before, in.query.dtype(), in.query.shape());
-    if (!same_view(before, gradients.query)) memory.reads("gradients.query_before", before);
-  }
-  memory.check();
+  GradientChecks checks(function, {.query = in.query, .key = {}, .value = {}});
+  checks.gradient("gradients.query", gradients.query, in.query);
+  checks.contiguous_gradient("gradients.W", gradients.W, in.W);
+  checks.contiguous_gradient("gradients.v", gradients.v, in.v);
+  checks.memory.reads("W", in.W);
+  checks.memory.reads("v", in.v);
+  checks.memory.reads("d_centers", d_centers);
+  checks.query_before(gradients.query_before, gradients.query);
+  checks.memory.check();
 }
 
 }  // namespace
 
 Tensor local_centers(const LocalInputs& inputs, const CallResources& resources) {
   const LocalSizes s = check_inputs("local_centers", inputs);
-  Executor& executor = resources.executor ? *resources.executor : default_executor();
+  Executor& executor = executor_of(resources);
   Tensor centers(wide_dtype(inputs.query.dtype()), {s.batch, s.heads, s.rows, 1});
   with_wide_type(inputs.query.dtype(), [&](auto zero) {
     using T = decltype(zero);
@@ -182,7 +167,7 @@ void local_centers_backward(const LocalInputs& inputs, ConstTensorView d_centers
   check_contiguous(function, "d_centers", d_centers, wide_dtype(inputs.query.dtype()),
                    {s.batch, s.heads, s.rows, 1});
   check_gradients(function, inputs, d_centers, gradients);
-  Executor& executor = resources.executor ? *resources.executor : default_executor();
+  Executor& executor = executor_of(resources);
   with_wide_type(inputs.query.dtype(), [&](auto zero) {
     using T = decltype(zero);
     backward<T>(inputs, s, d_centers.data<T>(), gradients, executor);

@@ -4,8 +4,8 @@
 #include <cmath>
 
 #include "core/shortest.h"
-#include "plan/call.h"
-#include "plan/rows.h"
+#include "mechanisms/gradient_checks.h"
+#include "plan/small_calls.h"
 
 namespace fovea {
 namespace {
@@ -116,35 +116,15 @@ void backward(const RelativeKeyInputs& in, const RelativeKeySizes& s, const Cons
 
 void check_gradients(const char* function, const RelativeKeyInputs& in, const ConstTensorView& d_table,
                      const RelativeKeyGradients& gradients) {
-  OverlapCheck memory(function);
-  const auto check = [&](const char* argument, const TensorView& view, const ConstTensorView& like) {
-    if (!view) return;
-    if (!like)
-      throw InvalidArgument(function, argument, "no gradient, because the input was not given",
-                            described(view));
-    check_output(function, argument, view, like.dtype(), like.shape(),
-                 {.query = in.query, .key = {}, .value = {}});
-    memory.writes(argument, view);
-  };
-  check("gradients.query", gradients.query, in.query);
-  check("gradients.offsets", gradients.offsets, in.offsets);
-  check("gradients.bias", gradients.bias, in.bias);
-  for (const auto& [argument, view] :
-       {std::pair{"gradients.offsets", gradients.offsets}, std::pair{"gradients.bias", gradients.bias}}) {
-    if (view) check_contiguous(function, argument, view, view.dtype(), view.shape());
-  }
-  memory.reads("offsets", in.offsets);
-  memory.reads("bias", in.bias);
-  memory.reads("d_table", d_table);
-  if (const ConstTensorView& before = gradients.query_before; before) {
-    check_view(function, "gradients.query_before", before, in.query.dtype(), in.query.shape());
-    if (!same_view(before, gradients.query)) memory.reads("gradients.query_before", before);
-  }
-  memory.check();
-}
-
-Executor& executor_of(const CallResources& resources) {
-  return resources.executor ? *resources.executor : default_executor();
+  GradientChecks checks(function, {.query = in.query, .key = {}, .value = {}});
+  checks.gradient("gradients.query", gradients.query, in.query);
+  checks.contiguous_gradient("gradients.offsets", gradients.offsets, in.offsets);
+  checks.contiguous_gradient("gradients.bias", gradients.bias, in.bias);
+  checks.memory.reads("offsets", in.offsets);
+  checks.memory.reads("bias", in.bias);
+  checks.memory.reads("d_table", d_table);
+  checks.query_before(gradients.query_before, gradients.query);
+  checks.memory.check();
 }
 
 }  // namespace

@@ -101,32 +101,20 @@ std::size_t bytes_of(const AttentionPlan::Impl& plan, const CallSizes& sizes, in
   auto prepared = prepare<T>(plan, {.inputs = {}, .backward = true}, sizes, counting, nullptr);
   prepared.problem.whole_row = whole_row;
   scratch_of<T>(plan, {.inputs = {}}, {}, sizes, counting, true, whole_row);
-  return counting.used() + 128 + candidate.code<T>().backward_bytes(prepared.problem, threads);
+  return counting.used_before_rest() + candidate.code<T>().backward_bytes(prepared.problem, threads);
 }
 
 std::size_t backward_bytes(const AttentionPlan::Impl& plan, const CallSizes& sizes, int threads,
                            LossOf loss_of) {
   const kernels::Candidate& candidate = *rule_of(plan, loss_of).of(sizes.query_len, sizes.key_len).candidate;
   const bool whole = whole_row(plan, loss_of) || candidate.whole_rows;
-  return plan.compute_dtype() == DType::f64 ? bytes_of<double>(plan, sizes, threads, candidate, whole)
-                                            : bytes_of<float>(plan, sizes, threads, candidate, whole);
+  return with_wide_type(
+      plan.dtype, [&](auto t) { return bytes_of<decltype(t)>(plan, sizes, threads, candidate, whole); });
 }
 
 template <class T>
 void store(const kernels::Operand<T*>& from, const TensorView& to, Executor& executor) {
   if (to) copy_rows(view_of(from, to.shape()), to, executor);
-}
-
-template <class T>
-kernels::Operand<const T*> readable(const kernels::Operand<T*>& operand) {
-  return {operand.data, operand.batch_stride, operand.head_stride, operand.row_stride};
-}
-
-template <class T>
-Projection<T> projection_of(const ConstTensorView& weight, std::int64_t out, std::int64_t in) {
-  if (!weight) return {};
-  return {weight.data<T>(),  out, in, weight.stride(-2), weight.rank() == 3 ? weight.stride(0) : 0, nullptr,
-          weight.rank() == 3};
 }
 
 // One operand of the score: turns the gradient of the mapped rows into the gradients of the operand and of
@@ -146,7 +134,7 @@ template <class T>
 void finish_side(const AttentionPlan::Impl& plan, const Call& call, const Side<T>& side, T* gains,
                  Executor& executor) {
   const RowMap& map = side.map;
-  const auto d_mapped = readable<T>(side.from->kernel);
+  const auto d_mapped = read_only<T>(side.from->kernel);
   if (const TensorView& d_bias = call.gradients[map.bias])
     bias_gradient<T>(side.rows, plan.score_dim(), d_mapped, d_bias.data<T>());
   const ConstTensorView& matrix = call.arguments[map.matrix];
@@ -203,7 +191,7 @@ void take_outputs(const AttentionPlan::Impl& plan, const AttentionLoss& loss, Sc
     if (!view) return kernels::Operand<const T*>();
     if (plan.dtype == plan.compute_dtype()) return operand_of<T>(view);
     copy_rows(view, view_of(widened, view.shape()), executor);
-    return readable<T>(widened);
+    return read_only<T>(widened);
   };
   scratch.output = take(loss.output, scratch.wide_output);
   scratch.d_output = take(loss.d_output, scratch.wide_d_output);
@@ -254,11 +242,6 @@ void normalizer_gradients(const AttentionPlan::Impl& plan, const Call& call, con
 }
 
 template <class T>
-T* data_or_null(const TensorView& view) {
-  return view ? view.data<T>() : nullptr;
-}
-
-template <class T>
 void run(const AttentionPlan::Impl& plan, const Call& call, const AttentionLoss& loss,
          const AttentionGradients& g, const CallSizes& sizes, Executor& executor,
          std::span<std::byte> memory) {
@@ -274,7 +257,7 @@ void run(const AttentionPlan::Impl& plan, const Call& call, const AttentionLoss&
   const TensorView d_sink = sink ? call.gradients[plan.first_normalizer_argument] : TensorView();
   const bool has_gradients = !sink && wants_normalizer_gradients(plan, call);
   take_outputs(plan, loss, scratch, executor);
-  const T* log_sum_exp = loss.log_sum_exp ? loss.log_sum_exp.data<T>() : nullptr;
+  const T* log_sum_exp = data_or_null<T>(loss.log_sum_exp);
   kernels::BackwardProblem<T> backward{
       .output = scratch.output,
       .d_output = scratch.d_output,
@@ -286,7 +269,7 @@ void run(const AttentionPlan::Impl& plan, const Call& call, const AttentionLoss&
       .d_coverage_vector = data_or_null<T>(call.gradients[score.coverage]),
       .d_normalizer = has_gradients ? scratch.normalizer : nullptr,
       .mean = scratch.mean,
-      .advantage = loss.advantage ? loss.advantage.data<T>() : nullptr,
+      .advantage = data_or_null<T>(loss.advantage),
       .d_weights = {},
       .weight_heads = loss.weight_heads,
       .weight_rows = loss.weight_rows};
@@ -335,8 +318,8 @@ std::size_t most_backward_bytes(const AttentionPlan::Impl& plan, const CallSizes
 void run_backward(const AttentionPlan::Impl& plan, const Call& call, const AttentionLoss& loss,
                   const AttentionGradients& gradients, const CallSizes& sizes, Executor& executor,
                   std::span<std::byte> memory) {
-  plan.compute_dtype() == DType::f64 ? run<double>(plan, call, loss, gradients, sizes, executor, memory)
-                                     : run<float>(plan, call, loss, gradients, sizes, executor, memory);
+  with_wide_type(plan.dtype,
+                 [&](auto t) { run<decltype(t)>(plan, call, loss, gradients, sizes, executor, memory); });
 }
 
 std::size_t backward_workspace_bytes(const AttentionPlan& plan, int threads, LossOf loss_of) {

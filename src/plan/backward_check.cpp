@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "plan/backward.h"
+#include "plan/run.h"
 
 namespace fovea {
 namespace {
@@ -67,12 +68,11 @@ void check_loss(const AttentionPlan::Impl& plan, const CallSizes& sizes, const C
   };
   const auto contiguous = [&](const char* argument, const ConstTensorView& view) {
     check(argument, view, plan.compute_dtype(), rows);
-    if (!view.contiguous())
-      throw InvalidArgument(attend_backward_name, argument, "a contiguous tensor", "a strided one");
+    check_is_contiguous(attend_backward_name, argument, view);
   };
   // The forward's results are needed unless the kernel recomputes whole rows of scores. Sinks need the
   // log-sum-exp in any case.
-  const bool whole = whole_row(plan, loss.d_weights ? LossOf::weights : LossOf::output);
+  const bool whole = whole_row(plan, loss_of(loss));
   const bool reads_log_sum_exp = gradient_reads_log_sum_exp(plan.spec.normalizer);
   if (whole && plan.keys == Keys::part)
     throw InvalidArgument(attend_backward_name, loss.d_weights ? "d_weights" : "plan",
@@ -111,8 +111,8 @@ void check_argument_gradients(const char* caller, const AttentionPlan::Impl& pla
     if (!argument.declaration.learned)
       throw InvalidArgument(caller, name, "nothing: this argument has no gradient", described(view));
     check_gradient(caller, name.c_str(), view, call.arguments[n], plan.compute_dtype(), call.inputs);
-    if (argument.declaration.layout != ArgumentDeclaration::Layout::any && !view.contiguous())
-      throw InvalidArgument(caller, name, "a contiguous tensor", "a strided one");
+    if (argument.declaration.layout != ArgumentDeclaration::Layout::any)
+      check_is_contiguous(caller, name, view);
   }
 }
 

@@ -65,15 +65,15 @@ std::size_t forward_bytes(const AttentionPlan::Impl& plan, const CallSizes& size
     prepared.problem.whole_row = plan.whole_row() || run->candidate->whole_rows;
     most = std::max(most, run->candidate->code<T>().forward_bytes(prepared.problem, threads));
   }
-  return counting.used() + 128 + most;
+  return counting.used_before_rest() + most;
 }
 
 std::size_t bytes_of(const AttentionPlan::Impl& plan, const CallSizes& sizes, int threads,
                      std::initializer_list<const Step*> runs, kernels::In16Bits stored,
                      CacheReading reading) {
-  return plan.compute_dtype() == DType::f64
-             ? forward_bytes<double>(plan, sizes, threads, runs, stored, reading)
-             : forward_bytes<float>(plan, sizes, threads, runs, stored, reading);
+  return with_wide_type(plan.dtype, [&](auto t) {
+    return forward_bytes<decltype(t)>(plan, sizes, threads, runs, stored, reading);
+  });
 }
 
 template <class T>
@@ -143,8 +143,7 @@ void check_outputs(const AttentionPlan::Impl& plan, const AttentionInputs& input
   if (outputs.log_sum_exp) {
     check_output(function, "log_sum_exp", outputs.log_sum_exp, plan.compute_dtype(),
                  {sizes.batch, s.num_query_heads, sizes.query_len}, inputs);
-    if (!outputs.log_sum_exp.contiguous())
-      throw InvalidArgument(function, "log_sum_exp", "a contiguous tensor", "a strided one");
+    check_is_contiguous(function, "log_sum_exp", outputs.log_sum_exp);
   }
   check_chosen(function, "weight_heads", outputs.weight_heads, s.num_query_heads);
   check_chosen(function, "weight_rows", outputs.weight_rows, sizes.query_len);
@@ -177,14 +176,14 @@ bool may_have(const AttentionOutputs* outputs, kernels::Duty duty) {
 void write_fully_masked(const AttentionPlan::Impl& plan, const AttentionOutputs& outputs) {
   clear_rows(outputs.output);
   const TensorView& sums = outputs.log_sum_exp;
-  const auto fill = [&sums](auto* to) {
-    for (std::int64_t n = 0; n < sums.size(0) * sums.size(1); ++n) {
-      std::fill_n(to + n / sums.size(1) * sums.stride(0) + n % sums.size(1) * sums.stride(1), sums.size(2),
-                  -std::numeric_limits<std::decay_t<decltype(*to)>>::infinity());
-    }
-  };
   if (!sums) return;
-  plan.compute_dtype() == DType::f64 ? fill(sums.data<double>()) : fill(sums.data<float>());
+  with_wide_type(plan.dtype, [&](auto t) {
+    using T = decltype(t);
+    for (std::int64_t n = 0; n < sums.size(0) * sums.size(1); ++n) {
+      std::fill_n(sums.data<T>() + n / sums.size(1) * sums.stride(0) + n % sums.size(1) * sums.stride(1),
+                  sums.size(2), -std::numeric_limits<T>::infinity());
+    }
+  });
 }
 
 std::size_t most_forward_bytes(const AttentionPlan::Impl& plan, const CallSizes& most, int threads,
@@ -221,8 +220,8 @@ std::size_t most_forward_bytes(const AttentionPlan::Impl& plan, const CallSizes&
 void run_forward(const AttentionPlan::Impl& plan, const Call& call, const AttentionOutputs& outputs,
                  const CallSizes& sizes, Executor& executor, std::span<std::byte> memory) {
   const Runs runs = runs_of(plan, outputs, sizes);
-  plan.compute_dtype() == DType::f64 ? run<double>(plan, call, outputs, runs, sizes, executor, memory)
-                                     : run<float>(plan, call, outputs, runs, sizes, executor, memory);
+  with_wide_type(plan.dtype,
+                 [&](auto t) { run<decltype(t)>(plan, call, outputs, runs, sizes, executor, memory); });
 }
 
 std::size_t workspace_bytes(const AttentionPlan& plan, int threads) {
@@ -247,8 +246,8 @@ void attend(const AttentionPlan& plan, const AttentionInputs& inputs, const Atte
   const std::size_t bytes = bytes_of(impl, sizes, executor.thread_count(), {runs.forward, runs.weights},
                                      stored_of(runs, outputs), reading_of({runs.forward, runs.weights}));
   const std::span<std::byte> memory = workspace_of("attend", resources.workspace, bytes);
-  impl.compute_dtype() == DType::f64 ? run<double>(impl, call, outputs, runs, sizes, executor, memory)
-                                     : run<float>(impl, call, outputs, runs, sizes, executor, memory);
+  with_wide_type(impl.dtype,
+                 [&](auto t) { run<decltype(t)>(impl, call, outputs, runs, sizes, executor, memory); });
 }
 
 void attend(const AttentionPlan& plan, ConstTensorView query, ConstTensorView key, ConstTensorView value,

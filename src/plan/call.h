@@ -12,6 +12,7 @@
 #include "plan/checks.h"
 #include "plan/operand.h"
 #include "plan/plan_impl.h"
+#include "plan/workspace.h"
 
 namespace fovea {
 

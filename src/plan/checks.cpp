@@ -2,11 +2,8 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <memory>
-#include <new>
 #include <utility>
 
-#include "core/huge_pages.h"
 #include "fovea/core/error.h"
 
 namespace fovea {
@@ -71,13 +68,22 @@ bool overlaps_itself(const ConstTensorView& view) {
   return false;
 }
 
+void check_distinct_elements(const char* function, std::string_view argument, const ConstTensorView& view) {
+  if (overlaps_itself(view)) {
+    throw InvalidArgument(function, std::string(argument), "elements that do not share memory",
+                          "strides that let elements overlap");
+  }
+}
+
+void check_is_contiguous(const char* function, std::string_view argument, const ConstTensorView& view) {
+  if (!view.contiguous())
+    throw InvalidArgument(function, std::string(argument), "a contiguous tensor", "a strided one");
+}
+
 void check_written(const char* function, const char* argument, const TensorView& view, DType dtype,
                    const Shape& shape) {
   check_view(function, argument, view, dtype, shape);
-  if (overlaps_itself(view)) {
-    throw InvalidArgument(function, argument, "elements that do not share memory",
-                          "strides that let elements overlap");
-  }
+  check_distinct_elements(function, argument, view);
 }
 
 void OverlapCheck::reads(const Arguments& arguments) {
@@ -110,34 +116,6 @@ void OverlapCheck::check() const {
     for (std::size_t j = i + 1; j < written_count_; ++j) check(written_[i], written_[j]);
     for (std::size_t j = 0; j < read_count_; ++j) check(written_[i], read_[j]);
   }
-}
-
-std::span<std::byte> workspace_of(const char* function, std::span<std::byte> given, std::size_t bytes) {
-  if (given.data()) {
-    void* begin = given.data();
-    std::size_t room = given.size();
-    if (!std::align(64, bytes, begin, room)) {
-      throw InvalidArgument(function, "resources.workspace", std::to_string(bytes + 63) + " bytes",
-                            std::to_string(given.size()));
-    }
-    return {static_cast<std::byte*>(begin), room};
-  }
-  struct Arena {
-    std::byte* memory = nullptr;
-    std::size_t size = 0;
-    ~Arena() { release(); }
-    void release() { ::operator delete (memory, std::align_val_t{64}); }
-  };
-  thread_local Arena arena;
-  if (arena.size < bytes || !arena.memory) {
-    arena.release();
-    arena.memory = nullptr;
-    arena.size = 0;
-    arena.memory = static_cast<std::byte*>(::operator new (bytes + 64, std::align_val_t{64}));
-    arena.size = bytes + 64;
-    prefer_huge_pages(arena.memory, arena.size);
-  }
-  return {arena.memory, arena.size};
 }
 
 }  // namespace fovea

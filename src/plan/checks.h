@@ -1,4 +1,4 @@
-// Checks that all calls share: views against shapes, written memory against read memory, and the workspace.
+// Checks that all calls share: views against shapes, and written memory against read memory.
 // Nothing here knows attention, so that every kind of call has the same checks and the same errors.
 #pragma once
 
@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 
 #include "fovea/attention/argument.h"
 #include "fovea/core/tensor.h"
@@ -27,6 +28,10 @@ bool extents_overlap(const ConstTensorView& a, const ConstTensorView& b);
 /// Whether the strides may describe overlapping elements: true if a stride is not larger than the reach of
 /// all smaller strides together. It is false for every usual layout without shared elements.
 bool overlaps_itself(const ConstTensorView& view);
+/// Refuses a `view` whose elements may overlap one another.
+void check_distinct_elements(const char* function, std::string_view argument, const ConstTensorView& view);
+/// Refuses a `view` whose elements do not lie one behind the other.
+void check_is_contiguous(const char* function, std::string_view argument, const ConstTensorView& view);
 /// check_view for a view that is written. Its elements must also not overlap one another.
 void check_written(const char* function, const char* argument, const TensorView& view, DType dtype,
                    const Shape& shape);
@@ -67,32 +72,5 @@ class OverlapCheck {
   List written_, read_;  // valid up to the counts, uninitialised beyond
   std::size_t written_count_ = 0, read_count_ = 0;
 };
-
-/// Hands out 64-byte aligned pieces of a buffer. Without memory it only counts bytes: a counting carver.
-class Carver {
- public:
-  Carver() = default;
-  explicit Carver(std::span<std::byte> memory) : memory_(memory) {}
-  template <class T>
-  T* take(std::int64_t count) {
-    used_ = (used_ + 63) / 64 * 64;
-    std::byte* begin = memory_.data() ? memory_.data() + used_ : nullptr;
-    used_ += static_cast<std::size_t>(count) * sizeof(T);
-    return reinterpret_cast<T*>(begin);
-  }
-  std::size_t used() const { return used_; }
-  std::span<std::byte> rest() {
-    used_ = (used_ + 63) / 64 * 64;
-    return memory_.data() ? memory_.subspan(used_) : std::span<std::byte>();
-  }
-
- private:
-  std::span<std::byte> memory_;
-  std::size_t used_ = 0;
-};
-
-/// Returns `given` if it has memory, and throws InvalidArgument if that is too small. Otherwise returns this
-/// thread's own buffer, grown to `bytes`. The result is 64-byte aligned.
-std::span<std::byte> workspace_of(const char* function, std::span<std::byte> given, std::size_t bytes);
 
 }  // namespace fovea

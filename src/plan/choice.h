@@ -64,8 +64,8 @@ class Choice {
   kernels::Duty main() const { return main_; }
   /// "avx512 tiled, avx512 split up to 8 queries".
   std::string text(kernels::Duty duty) const;
-  /// The candidates that would be better for this duty than the one for most queries, but cannot run. Not
-  /// among them are those that have no backward, for a duty that is one.
+  /// The candidates that would be better for this duty than the one for most queries, but cannot run. For a
+  /// backward duty, candidates without a backward are left out.
   std::vector<Refusal> refusals(const Requests& requests, std::int64_t most_queries,
                                 kernels::Duty duty) const;
   /// Whether some candidate that may run such calls, of any number of queries, multiplies bf16.

@@ -78,7 +78,8 @@ std::string tile_share(const AttentionPlan::Impl& plan, std::span<const std::int
 
 using kernels::Duty;
 
-// "; refused amx tiles: f32 at Precision::full", each reason once, in the order in which they first occur.
+// "refused amx tiles: f32 at Precision::full" on a line of its own for each reason, in the order in which
+// they first occur.
 std::string refusals_text(const std::string& verb, const std::vector<Refusal>& refusals) {
   std::vector<std::pair<std::string, std::string>> names_by_reason;
   for (const Refusal& refusal : refusals) {
@@ -90,7 +91,7 @@ std::string refusals_text(const std::string& verb, const std::vector<Refusal>& r
       same->second += ", " + refusal.candidate->name;
   }
   std::string text;
-  for (const auto& [reason, names] : names_by_reason) text += "; " + verb + " " + names + ": " + reason;
+  for (const auto& [reason, names] : names_by_reason) text += "\n" + verb + " " + names + ": " + reason;
   return text;
 }
 
@@ -110,12 +111,13 @@ std::vector<Refusal> more_refusals(const AttentionPlan::Impl& plan, Duty duty,
   return refusals;
 }
 
+Duty backward_of(Duty main) {
+  return main == Duty::forward ? Duty::backward : Duty::backward_of_weights;
+}
+
 std::string kernels_text(const AttentionPlan::Impl& plan) {
   const Duty main = plan.choice.main();
-  const Duty backward = main == Duty::forward ? Duty::backward : Duty::backward_of_weights;
-  return plan.choice.text(main) + "; backward " + plan.choice.text(backward) +
-         refusals_text("refused", plan.choice.refusals(plan.requests(), plan.shape.query_len, main)) +
-         refusals_text("backward refused", more_refusals(plan, backward));
+  return plan.choice.text(main) + "; backward " + plan.choice.text(backward_of(main));
 }
 
 std::string arguments_text(const AttentionPlan::Impl& plan) {
@@ -127,7 +129,7 @@ std::string arguments_text(const AttentionPlan::Impl& plan) {
   return text;
 }
 
-// What runs if keys and values are in a cache, where that differs.
+// What runs if keys and values are in a cache; empty where that does not differ.
 std::string cached_text(const AttentionPlan::Impl& plan) {
   const Choice& choice = plan.choice;
   if (choice.main() != Duty::forward || plan.score().key_rows >= 0) return {};
@@ -135,8 +137,7 @@ std::string cached_text(const AttentionPlan::Impl& plan) {
   const bool other_output = output != choice.text(Duty::forward),
              other_weights = weights != choice.text(Duty::weights);
   if (!other_output && !other_weights) return {};
-  return "\nkeys in a cache: " + output + (other_weights ? "; with weights " + weights : "") +
-         refusals_text("refused", more_refusals(plan, Duty::forward_cached));
+  return "\nkeys in a cache: " + output + (other_weights ? "; with weights " + weights : "");
 }
 
 // Which kernels read the keys that entries of a cached call share once for all of them (plan/together.h).
@@ -150,12 +151,24 @@ std::string sharing_text(const AttentionPlan::Impl& plan) {
 }
 
 std::string weights_text(const AttentionPlan::Impl& plan) {
-  return "weights: " + plan.choice.text(Duty::weights) + "; alone " + plan.choice.text(Duty::weights_alone) +
-         "; losses of them " + plan.choice.text(Duty::backward_of_weights) +
-         refusals_text("refused", more_refusals(plan, Duty::weights)) +
-         refusals_text("alone refused", more_refusals(plan, Duty::weights_alone, {Duty::weights})) +
-         refusals_text("losses refused",
-                       more_refusals(plan, Duty::backward_of_weights, {Duty::weights, Duty::weights_alone}));
+  return "\nweights: " + plan.choice.text(Duty::weights) +
+         "\nweights alone: " + plan.choice.text(Duty::weights_alone) +
+         "\nlosses of weights: " + plan.choice.text(Duty::backward_of_weights);
+}
+
+// Why no better kernels run. What one duty says, the next ones do not repeat.
+std::string all_refusals_text(const AttentionPlan::Impl& plan, bool cached_differs) {
+  const Duty main = plan.choice.main();
+  std::string text =
+      refusals_text("refused", plan.choice.refusals(plan.requests(), plan.shape.query_len, main)) +
+      refusals_text("backward refused", more_refusals(plan, backward_of(main))) +
+      refusals_text("weights refused", more_refusals(plan, Duty::weights)) +
+      refusals_text("weights alone refused", more_refusals(plan, Duty::weights_alone, {Duty::weights})) +
+      refusals_text("losses of weights refused",
+                    more_refusals(plan, Duty::backward_of_weights, {Duty::weights, Duty::weights_alone}));
+  if (cached_differs)
+    text += refusals_text("keys in a cache refused", more_refusals(plan, Duty::forward_cached));
+  return text;
 }
 
 }  // namespace
@@ -183,8 +196,9 @@ std::string explain(const AttentionPlan& plan, std::span<const std::int64_t> que
           std::to_string(s.query_len) + ", keys " + std::to_string(s.key_len) + ", head_dim " +
           std::to_string(s.head_dim) + ", value_dim " + std::to_string(s.value_dim) + ", " +
           std::string(to_string(impl.dtype));
-  return text + "\n" + weights_text(impl) + cached_text(impl) + sharing_text(impl) + "\n" +
-         tile_share(impl, query_offsets);
+  const std::string cached = cached_text(impl);
+  return text + weights_text(impl) + cached + sharing_text(impl) + all_refusals_text(impl, !cached.empty()) +
+         "\n" + tile_share(impl, query_offsets);
 }
 
 std::vector<KernelInfo> list_kernels() {

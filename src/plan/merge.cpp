@@ -7,6 +7,7 @@
 
 #include "plan/call.h"
 #include "plan/rows.h"
+#include "plan/small_calls.h"
 
 namespace fovea {
 namespace {
@@ -96,7 +97,7 @@ void merge_row(std::span<const AttentionPart> parts, const RowIndex& at, const R
 void merge_attention(std::span<const AttentionPart> parts, TensorView output, TensorView log_sum_exp,
                      const CallResources& resources) {
   check(parts, output, log_sum_exp);
-  Executor& executor = resources.executor ? *resources.executor : default_executor();
+  Executor& executor = executor_of(resources);
   with_type(output.dtype(), [&](auto zero) {
     using T = decltype(zero);
     using W = Wide<T>;

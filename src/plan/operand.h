@@ -28,6 +28,16 @@ auto view_of(const kernels::Operand<Pointer>& operand, const Shape& shape) {
   return BasicTensorView<Byte>(reinterpret_cast<Byte*>(operand.data), dtype_of<std::remove_const_t<T>>, shape,
                                strides);
 }
+/// The elements of a view, or null where there is none.
+template <class T, class View>
+auto* data_or_null(const View& view) {
+  using Pointer = decltype(view.template data<T>());
+  return view ? view.template data<T>() : Pointer(nullptr);
+}
+template <class T>
+kernels::Operand<const T*> read_only(const kernels::Operand<T*>& operand) {
+  return {operand.data, operand.batch_stride, operand.head_stride, operand.row_stride};
+}
 /// The operand of contiguous [batch, heads, rows, dim].
 template <class Pointer>
 kernels::Operand<Pointer> contiguous_operand(Pointer data, std::int64_t heads, std::int64_t rows,

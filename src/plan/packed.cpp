@@ -116,7 +116,8 @@ Sharing::Sharing(const AttentionPlan::Impl& plan, const PackedBatch& batch, int 
     : large_{0, 0, 0}, small_{0, 0, 0}, threads_(threads) {
   double all = 0;
   for (std::int64_t n = 0; n < batch.count(); ++n) all += cost(batch[n]);
-  // One entry alone is shared out by its heads: a call that is not worth that comes with one thread.
+  // A single entry is run by all threads, which divide its heads. For a small call the caller has already
+  // chosen a serial executor.
   if (order == Order::any && batch.count() > 1) {
     // At the end of the small entries a thread idles for at most the time of one of them. The limit is an
     // eighth of a thread's share. Below some tens of microseconds a parallel loop costs more than it gains.
@@ -182,7 +183,7 @@ Call EntryCall::call(std::span<const TensorView> gradients) const {
 }
 
 std::size_t EntryCall::bytes(const AttentionPlan::Impl& plan) {
-  return EntryMemory::aligned(plan.arguments.size() * sizeof(ConstTensorView)) + 64;
+  return aligned(plan.arguments.size() * sizeof(ConstTensorView)) + workspace_alignment;
 }
 
 namespace {
@@ -191,7 +192,7 @@ std::size_t entry_bytes(const AttentionPlan::Impl& plan, const CallSizes& most, 
                         const AttentionOutputs* outputs) {
   const auto sums =
       static_cast<std::size_t>(plan.shape.num_query_heads * most.query_len) * size_of(plan.compute_dtype());
-  return EntryCall::bytes(plan) + EntryMemory::aligned(sums) + 128 +
+  return EntryCall::bytes(plan) + aligned(sums) + 2 * workspace_alignment +
          most_forward_bytes(plan, {1, most.query_len, most.key_len, most.cached}, threads, outputs);
 }
 
@@ -234,8 +235,9 @@ void attend_packed(const AttentionPlan::Impl& plan, const Call& call, const Atte
   const int threads = executor.thread_count();
   JointEntries joint(plan, call, outputs, batch);
   const std::size_t list =
-      EntryMemory::aligned(static_cast<std::size_t>(batch.count()) * sizeof(std::int64_t)) + 64;
-  const std::size_t given = resources.workspace.size(), room = given > list + 64 ? given - list - 64 : 0;
+      aligned(static_cast<std::size_t>(batch.count()) * sizeof(std::int64_t)) + workspace_alignment;
+  const std::size_t given = resources.workspace.size(),
+                    room = given > list + workspace_alignment ? given - list - workspace_alignment : 0;
   const std::size_t together = joint.bytes(
       threads, resources.workspace.data() ? std::min(room, most_together_bytes) : most_together_bytes);
   if (together > 0 && joint.count() == batch.count())
@@ -256,10 +258,10 @@ std::size_t packed_bytes(const AttentionPlan::Impl& plan, int threads, bool cach
   const AttentionShape& s = plan.shape;
   const CallSizes most{1, s.query_len, s.key_len, cached};
   const auto lanes = static_cast<std::size_t>(std::min<std::int64_t>(threads, s.batch));
-  return EntryMemory::aligned(static_cast<std::size_t>(s.batch) * sizeof(std::int64_t)) + 64 +
-         std::max({EntryMemory::aligned(entry_bytes(plan, most, threads, nullptr)),
-                   lanes * EntryMemory::aligned(entry_bytes(plan, most, 1, nullptr)),
-                   cached ? EntryMemory::aligned(together_bytes(plan, threads)) : 0});
+  return aligned(static_cast<std::size_t>(s.batch) * sizeof(std::int64_t)) + workspace_alignment +
+         std::max({aligned(entry_bytes(plan, most, threads, nullptr)),
+                   lanes * aligned(entry_bytes(plan, most, 1, nullptr)),
+                   cached ? aligned(together_bytes(plan, threads)) : 0});
 }
 
 }  // namespace fovea

@@ -13,6 +13,7 @@
 
 #include "fovea/core/cancellation.h"
 #include "plan/call.h"
+#include "plan/workspace.h"
 
 namespace fovea {
 
@@ -63,11 +64,8 @@ CallSizes check_packed(const char* function, const AttentionPlan::Impl& plan, co
 /// How the entries of a call are distributed over threads.
 class Sharing {
  public:
-  enum class Order : std::uint8_t {
-    any,
-    in_turn
-  };  ///< in_turn: every entry runs with all threads, in the
-      ///< order of the entries
+  /// in_turn: every entry runs with all threads, in the order of the entries.
+  enum class Order : std::uint8_t { any, in_turn };
   Sharing(const AttentionPlan::Impl& plan, const PackedBatch& batch, int threads, Order order = Order::any);
   bool is_small(const Entry& entry) const { return cost(entry) <= most_; }
   /// The sizes of the large entries, each of which all threads run together, and of the small entries: how
@@ -101,7 +99,6 @@ class EntryMemory {
   std::span<std::byte> lane(std::span<std::byte> memory, std::int64_t lane) const {
     return memory.subspan(lane_ * static_cast<std::size_t>(lane), lane_);
   }
-  static std::size_t aligned(std::size_t bytes) { return (bytes + 63) / 64 * 64; }
 
  private:
   std::size_t large_ = 0, lane_ = 0, bytes_ = 0;

@@ -53,7 +53,7 @@ class Slots {
       in_turn_ = in_turn_ || destination(n) == Destination::in_place;
       if (destination(n) != Destination::slot) continue;
       const TensorView most = part(n, call.gradients[n], longest_);
-      bytes_ += EntryMemory::aligned(static_cast<std::size_t>(most.count()) * size_of(most.dtype()));
+      bytes_ += aligned(static_cast<std::size_t>(most.count()) * size_of(most.dtype()));
     }
     const auto entries = static_cast<std::size_t>(sizes.batch);
     wave_ = bytes_ == 0
@@ -126,7 +126,7 @@ std::size_t most_slots(const AttentionPlan::Impl& plan) {
     } else {
       for (const ArgumentAxis& axis : declaration.axes) count *= axis.of(sizes);
     }
-    one += EntryMemory::aligned(static_cast<std::size_t>(count) * size_of(plan.compute_dtype()));
+    one += aligned(static_cast<std::size_t>(count) * size_of(plan.compute_dtype()));
   }
   return std::min(one * static_cast<std::size_t>(s.batch), std::max(one, slots_budget));
 }
@@ -134,7 +134,7 @@ std::size_t most_slots(const AttentionPlan::Impl& plan) {
 std::size_t entry_bytes(const AttentionPlan::Impl& plan, const CallSizes& most, int threads, LossOf loss_of) {
   const auto rows =
       static_cast<std::size_t>(plan.shape.num_query_heads * most.query_len) * size_of(plan.compute_dtype());
-  return 2 * EntryCall::bytes(plan) + 2 * EntryMemory::aligned(rows) + 192 +
+  return 2 * EntryCall::bytes(plan) + 2 * aligned(rows) + 3 * workspace_alignment +
          most_backward_bytes(plan, {1, most.query_len, most.key_len}, threads, loss_of);
 }
 
@@ -193,9 +193,9 @@ void attend_packed_backward(const AttentionPlan::Impl& plan, const Call& call, c
   const EntryMemory parts(sharing, threads, [&](const CallSizes& most, int of) {
     return entry_bytes(plan, most, of, loss_of(loss));
   });
-  const auto list = EntryMemory::aligned(static_cast<std::size_t>(batch.count()) * sizeof(std::int64_t));
+  const auto list = aligned(static_cast<std::size_t>(batch.count()) * sizeof(std::int64_t));
   Carver carver(workspace_of("attend_backward", resources.workspace,
-                             list + EntryMemory::aligned(slots.bytes()) + 128 + parts.bytes()));
+                             list + aligned(slots.bytes()) + 2 * workspace_alignment + parts.bytes()));
   auto* order = carver.take<std::int64_t>(batch.count());
   auto* memory = carver.take<std::byte>(static_cast<std::int64_t>(slots.bytes()));
   const EntryLoop loop{batch, sharing, parts, executor, carver.rest(), order};
@@ -216,10 +216,10 @@ std::size_t packed_backward_bytes(const AttentionPlan::Impl& plan, int threads, 
   const AttentionShape& s = plan.shape;
   const CallSizes most{1, s.query_len, s.key_len};
   const auto lanes = static_cast<std::size_t>(std::min<std::int64_t>(threads, s.batch));
-  return EntryMemory::aligned(static_cast<std::size_t>(s.batch) * sizeof(std::int64_t)) +
-         EntryMemory::aligned(most_slots(plan)) + 128 +
-         std::max(EntryMemory::aligned(entry_bytes(plan, most, threads, loss_of)),
-                  lanes * EntryMemory::aligned(entry_bytes(plan, most, 1, loss_of)));
+  return aligned(static_cast<std::size_t>(s.batch) * sizeof(std::int64_t)) + aligned(most_slots(plan)) +
+         2 * workspace_alignment +
+         std::max(aligned(entry_bytes(plan, most, threads, loss_of)),
+                  lanes * aligned(entry_bytes(plan, most, 1, loss_of)));
 }
 
 }  // namespace fovea

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdlib>
 
+#include "core/check_size.h"
 #include "core/shortest.h"
 #include "fovea/attention/expression.h"
 #include "plan/plan_impl.h"
@@ -17,30 +18,23 @@ constexpr const char* make_plan_name = "make_plan";
   throw InvalidArgument(make_plan_name, argument, expected, got);
 }
 
-void at_least(std::int64_t value, std::int64_t least, const char* argument) {
-  if (value < least || value > (std::int64_t{1} << 40)) {
-    refuse(argument, "a size of at least " + std::to_string(least) + " and at most 2^40",
-           std::to_string(value));
-  }
-}
-
 AttentionShape checked_shape(const AttentionSpec& spec, AttentionShape shape) {
-  at_least(shape.batch, 0, "shape.batch");
-  at_least(shape.num_query_heads, 1, "shape.num_query_heads");
-  at_least(shape.num_kv_heads, 1, "shape.num_kv_heads");
-  at_least(shape.query_len, 0, "shape.query_len");
-  at_least(shape.key_len, 0, "shape.key_len");
-  at_least(shape.head_dim, 1, "shape.head_dim");
+  check_size(make_plan_name, "shape.batch", shape.batch, 0);
+  check_size(make_plan_name, "shape.num_query_heads", shape.num_query_heads, 1);
+  check_size(make_plan_name, "shape.num_kv_heads", shape.num_kv_heads, 1);
+  check_size(make_plan_name, "shape.query_len", shape.query_len, 0);
+  check_size(make_plan_name, "shape.key_len", shape.key_len, 0);
+  check_size(make_plan_name, "shape.head_dim", shape.head_dim, 1);
   if (shape.value_dim == AttentionShape::as_head_dim) shape.value_dim = shape.head_dim;
-  at_least(shape.value_dim, 0, "shape.value_dim");
+  check_size(make_plan_name, "shape.value_dim", shape.value_dim, 0);
   if (shape.num_query_heads % shape.num_kv_heads != 0) {
     refuse("shape.num_kv_heads", "a divisor of num_query_heads " + std::to_string(shape.num_query_heads),
            std::to_string(shape.num_kv_heads));
   }
   if (shape.key_dim == 0) shape.key_dim = shape.head_dim;
-  at_least(shape.key_dim, 1, "shape.key_dim");
+  check_size(make_plan_name, "shape.key_dim", shape.key_dim, 1);
   const ScoreDefinition& score = definition(spec.score);
-  if (score.has_hidden()) at_least(shape.hidden, 1, "shape.hidden");
+  if (score.has_hidden()) check_size(make_plan_name, "shape.hidden", shape.hidden, 1);
   // A workspace holds a few operands and a few partial sums. With 2^48 elements in each, their bytes fit into
   // 63 bits.
   std::int64_t room = std::int64_t{1} << 48;

@@ -13,6 +13,7 @@
 #include "fovea/plan/plan.h"
 #include "kernels/problem.h"
 #include "plan/choice.h"
+#include "plan/rows.h"
 
 namespace fovea {
 
@@ -62,7 +63,7 @@ struct AttentionPlan::Impl {
   }
   /// The requests for which make_plan chose candidates, by duty.
   Requests requests() const;
-  DType compute_dtype() const { return dtype == DType::f64 ? DType::f64 : DType::f32; }
+  DType compute_dtype() const { return wide_dtype(dtype); }
 
  private:
   static bool is_mapped(const RowMap& map) {

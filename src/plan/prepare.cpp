@@ -11,6 +11,13 @@
 namespace fovea {
 namespace {
 
+// Scratch memory for rows of `dim` elements.
+template <class T>
+kernels::Operand<T*> take_rows(const RowSizes& rows, std::int64_t dim, Carver& carver) {
+  return contiguous_operand<T*>(carver.take<T>(rows.batch * rows.heads * rows.rows * dim), rows.heads,
+                                rows.rows, dim);
+}
+
 // Copies 16-bit operands to f32 rows. Kernels are compiled for f32 and f64 only, so their number does not
 // grow with the dtypes.
 template <class T>
@@ -20,11 +27,9 @@ kernels::Operand<const T*> widened(const AttentionPlan::Impl& plan, const ConstT
                                    const RowSelection& selected) {
   if (plan.dtype == plan.compute_dtype())
     return executor ? operand_of<T>(view) : kernels::Operand<const T*>{};
-  T* wide = carver.take<T>(batch * heads * rows * dim);
-  if (executor)
-    copy_rows(view, view_of(contiguous_operand<T*>(wide, heads, rows, dim), view.shape()), *executor,
-              selected);
-  return contiguous_operand<const T*>(wide, heads, rows, dim);
+  const auto target = take_rows<T>({batch, heads, rows}, dim, carver);
+  if (executor) copy_rows(view, view_of(target, view.shape()), *executor, selected);
+  return read_only(target);
 }
 
 // Rows of one sequence of a cache side by side, in the type that is computed in; 0 for rows that it lacks,
@@ -32,8 +37,7 @@ kernels::Operand<const T*> widened(const AttentionPlan::Impl& plan, const ConstT
 template <class T>
 kernels::Operand<const T*> gathered(const KeyValueView* view, bool values, std::int64_t heads,
                                     std::int64_t rows, std::int64_t dim, Carver& carver, Executor* executor) {
-  T* wide = carver.take<T>(heads * rows * dim);
-  const auto target = contiguous_operand<T*>(wide, heads, rows, dim);
+  const auto target = take_rows<T>({1, heads, rows}, dim, carver);
   if (executor) {
     const TensorView all = view_of(target, {1, heads, rows, dim});
     std::int64_t end = 0;
@@ -51,7 +55,7 @@ kernels::Operand<const T*> gathered(const KeyValueView* view, bool values, std::
     }
     clear_until(rows);
   }
-  return contiguous_operand<const T*>(wide, heads, rows, dim);
+  return read_only(target);
 }
 
 kernels::CachedRows cached_rows(const KeyValueView& view) {
@@ -68,18 +72,16 @@ template <class T>
 kernels::Operand<const T*> projected(const RowSizes& rows, const Projection<T>& projection,
                                      const kernels::Operand<const T*>& x, Carver& carver, Executor* executor,
                                      const RowSelection& selected) {
-  T* y = carver.take<T>(rows.batch * rows.heads * rows.rows * projection.out);
-  const auto target = contiguous_operand<T*>(y, rows.heads, rows.rows, projection.out);
+  const auto target = take_rows<T>(rows, projection.out, carver);
   if (executor) project(rows, projection, x, target, *executor, selected);
-  return contiguous_operand<const T*>(y, rows.heads, rows.rows, projection.out);
+  return read_only(target);
 }
 
 // For queries that are already projected only the bias is left: y = x + b.
 template <class T>
 kernels::Operand<const T*> shifted(const RowSizes& rows, const T* bias, std::int64_t dim,
                                    const kernels::Operand<const T*>& x, Carver& carver, Executor* executor) {
-  T* y = carver.take<T>(rows.batch * rows.heads * rows.rows * dim);
-  const auto target = contiguous_operand<T*>(y, rows.heads, rows.rows, dim);
+  const auto target = take_rows<T>(rows, dim, carver);
   if (executor) {
     executor->parallel_for(rows.batch * rows.heads, [&](std::int64_t unit, int) {
       for (std::int64_t r = 0; r < rows.rows; ++r) {
@@ -89,12 +91,7 @@ kernels::Operand<const T*> shifted(const RowSizes& rows, const T* bias, std::int
       }
     });
   }
-  return contiguous_operand<const T*>(y, rows.heads, rows.rows, dim);
-}
-
-template <class T>
-const T* data_or_null(const ConstTensorView& view) {
-  return view ? view.data<T>() : nullptr;
+  return read_only(target);
 }
 
 template <class T>
@@ -175,21 +172,16 @@ kernels::Operand<const T*> mapped(const AttentionPlan::Impl& plan, const Call& c
                                   Carver& carver, Executor* executor) {
   const RowMap& map = side.map;
   if (map.norm != RowMap::Norm::none) {
-    T* y = carver.take<T>(side.rows.batch * side.rows.heads * side.rows.rows * side.dim);
-    const auto target = contiguous_operand<T*>(y, side.rows.heads, side.rows.rows, side.dim);
+    const auto target = take_rows<T>(side.rows, side.dim, carver);
     if (executor)
       normalize_rows<T>(side.rows, {map, side.dim, call.arguments[map.gain]}, x, target, *executor,
                         side.selected);
-    return contiguous_operand<const T*>(y, side.rows.heads, side.rows.rows, side.dim);
+    return read_only(target);
   }
   const ConstTensorView &matrix = call.arguments[map.matrix], &bias = call.arguments[map.bias];
   if (map.matrix >= 0 && (!executor || matrix)) {
-    const bool each_head = matrix.rank() == 3;
-    return projected<T>(
-        side.rows,
-        {data_or_null<T>(matrix), plan.matrix_rows(map.matrix), side.dim, executor ? matrix.stride(-2) : 0,
-         each_head ? matrix.stride(0) : 0, data_or_null<T>(bias), each_head},
-        x, carver, executor, side.selected);
+    return projected<T>(side.rows, projection_of<T>(matrix, plan.matrix_rows(map.matrix), side.dim, bias), x,
+                        carver, executor, side.selected);
   }
   if (executor && bias) return shifted<T>(side.rows, bias.template data<T>(), side.dim, x, carver, executor);
   return x;

@@ -7,6 +7,7 @@
 
 #include "core/clones.h"
 #include "plan/call.h"
+#include "plan/rows.h"
 
 namespace fovea {
 namespace {
@@ -150,7 +151,7 @@ struct TableRows {
 template <RopeLayout layout, Direction direction, class T>
 void turn(const RopeTable& table, const ConstTensorView& input, const RopePositions& positions,
           const TensorView& output, Executor& executor) {
-  using Compute = std::conditional_t<std::is_same_v<T, double>, double, float>;
+  using Compute = Wide<T>;
   const std::int64_t batch = input.size(0), heads = input.size(1), length = input.size(2),
                      dim = input.size(3), pairs = table.rotary_dim() / 2;
   const auto from = operand_of<T>(input);
@@ -203,13 +204,6 @@ void check_positions(const char* function, const RopeTable& table, const RopePos
     if (position < 0 || position >= table.positions()) outside(std::to_string(position));
 }
 
-bool same_view(const ConstTensorView& a, const ConstTensorView& b) {
-  if (a.raw() != b.raw()) return false;
-  for (int axis = 0; axis < a.rank(); ++axis)
-    if (a.size(axis) > 1 && a.stride(axis) != b.stride(axis)) return false;
-  return true;
-}
-
 // The names of a function and its views, for errors.
 struct Names {
   const char *function, *input, *output;
@@ -237,11 +231,7 @@ void check(const Names& names, const RopeTable& table, const ConstTensorView& in
                           to_string(table.cosines().shape()));
   }
   check_view(names.function, names.input, input, dtype, input.shape());
-  check_view(names.function, names.output, output, dtype, input.shape());
-  if (overlaps_itself(output)) {
-    throw InvalidArgument(names.function, names.output, "elements that do not share memory",
-                          "strides that let elements overlap");
-  }
+  check_written(names.function, names.output, output, dtype, input.shape());
   if (!same_view(input, output) && extents_overlap(input, output)) {
     throw InvalidArgument(names.function, names.output,
                           std::string("the view ") + names.input + " itself, or memory apart from it",
@@ -260,23 +250,13 @@ void run(const Names& names, const RopeTable& table, const ConstTensorView& inpu
   check(names, table, input, positions, output);
   if (input.count() == 0) return;
   Executor& workers = executor ? *executor : default_executor();
-  const auto typed = [&](auto element) {
+  with_type(input.dtype(), [&](auto element) {
     using T = decltype(element);
     if (table.layout() == RopeLayout::half_split)
       turn<RopeLayout::half_split, direction, T>(table, input, positions, output, workers);
     else
       turn<RopeLayout::interleaved, direction, T>(table, input, positions, output, workers);
-  };
-  switch (input.dtype()) {
-    case DType::f32:
-      return typed(float());
-    case DType::f64:
-      return typed(double());
-    case DType::bf16:
-      return typed(bfloat16());
-    case DType::f16:
-      return typed(float16());
-  }
+  });
 }
 
 }  // namespace
@@ -293,15 +273,15 @@ RopeTable::RopeTable(const Rope& rope, std::int64_t positions, DType dtype, Exec
     : layout_(rope.layout) {
   check_length("RopeTable", "positions", positions);
   const RopeFrequencies frequencies = rope_frequencies(rope, positions);
-  const DType held = dtype == DType::f64 ? DType::f64 : DType::f32;
+  const DType held = wide_dtype(dtype);
   const Shape shape{positions, rope.rotary_dim / 2};
   cosines_ = own_cosines_ = Tensor(held, shape);
   sines_ = own_sines_ = Tensor(held, shape);
   Executor& workers = executor ? *executor : default_executor();
-  if (held == DType::f64)
-    fill(frequencies, positions, own_cosines_.data<double>(), own_sines_.data<double>(), workers);
-  else
-    fill(frequencies, positions, own_cosines_.data<float>(), own_sines_.data<float>(), workers);
+  with_wide_type(held, [&](auto element) {
+    using T = decltype(element);
+    fill(frequencies, positions, own_cosines_.data<T>(), own_sines_.data<T>(), workers);
+  });
 }
 
 RopeTable::RopeTable(ConstTensorView cosines, ConstTensorView sines, RopeLayout layout)

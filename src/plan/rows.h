@@ -9,6 +9,7 @@
 #include "fovea/core/executor.h"
 #include "fovea/core/tensor.h"
 #include "plan/checks.h"
+#include "plan/operand.h"
 #include "plan/projection.h"
 
 namespace fovea {
@@ -48,6 +49,17 @@ void check_four_axes(const char* function, const char* argument, const ConstTens
 
 /// Whether both views have the same elements at the same addresses.
 bool same_view(const ConstTensorView& a, const ConstTensorView& b);
+
+/// The projection by `matrix` [out, in], or [heads, out, in] with one for each head. It has only its sizes
+/// where there is no matrix.
+template <class T>
+Projection<T> projection_of(const ConstTensorView& matrix, std::int64_t out, std::int64_t in,
+                            const ConstTensorView& bias = {}) {
+  if (!matrix) return {.out = out, .in = in};
+  const bool each_head = matrix.rank() == 3;
+  return {matrix.data<T>(),      out,      in, matrix.stride(-2), each_head ? matrix.stride(0) : 0,
+          data_or_null<T>(bias), each_head};
+}
 
 inline RowSizes rows_of(const ConstTensorView& view) {
   return {view.size(0), view.size(1), view.size(2)};

@@ -9,7 +9,11 @@
 
 namespace fovea {
 
-/// The caller's executor, or the default one; for a small call the calling thread alone.
+/// The caller's executor, or the default one.
+inline Executor& executor_of(const CallResources& resources) {
+  return resources.executor ? *resources.executor : default_executor();
+}
+/// The same; for a small call the calling thread alone.
 inline Executor& executor_of(const CallResources& resources, double multiply_adds) {
   if (resources.executor)
     return multiply_adds < resources.executor->least_shared_work() ? serial_executor() : *resources.executor;

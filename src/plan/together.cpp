@@ -185,6 +185,7 @@ namespace {
 template <class T>
 std::size_t bytes_as(const AttentionPlan::Impl& plan, const Step& step, const CallSizes& largest,
                      std::int64_t count, int threads) {
+  constexpr std::size_t pieces = 8;  // at most, of an entry and of the call, each aligned
   Carver counting;
   const auto prepared = prepare<T>(plan, {.inputs = {}}, largest, counting, nullptr, step.stored, nullptr,
                                    CacheReading::in_place);
@@ -192,8 +193,8 @@ std::size_t bytes_as(const AttentionPlan::Impl& plan, const Step& step, const Ca
   counting.take<T>(rows * plan.shape.value_dim);
   counting.take<T>(rows);
   const std::size_t own = counting.used() + EntryCall::bytes(plan) + sizeof(kernels::Problem<T>) +
-                          sizeof(kernels::ForwardOutputs<T>) + sizeof(void*) + 8 * 64;
-  return EntryMemory::aligned(static_cast<std::size_t>(count) * own) + 8 * 64 +
+                          sizeof(kernels::ForwardOutputs<T>) + sizeof(void*) + pieces * workspace_alignment;
+  return aligned(static_cast<std::size_t>(count) * own) + pieces * workspace_alignment +
          step.candidate->code<T>().together_bytes(prepared.problem, count, threads);
 }
 
@@ -267,8 +268,8 @@ bool JointEntries::differ_by_rows_alone() const {
 }
 
 std::size_t JointEntries::bytes_of(std::int64_t count, int threads) const {
-  return plan_.compute_dtype() == DType::f64 ? bytes_as<double>(plan_, *step_, largest_, count, threads)
-                                             : bytes_as<float>(plan_, *step_, largest_, count, threads);
+  return with_wide_type(
+      plan_.dtype, [&](auto t) { return bytes_as<decltype(t)>(plan_, *step_, largest_, count, threads); });
 }
 
 std::size_t JointEntries::bytes(int threads, std::size_t most) const {
@@ -308,8 +309,7 @@ void JointEntries::run_group(std::int64_t first, std::int64_t count, Executor& e
   std::sort(own.chunks.begin(), own.chunks.end(), [](const SharedChunk& a, const SharedChunk& b) {
     return std::tuple(-a.count, a.chunk, a.first) < std::tuple(-b.count, b.chunk, b.first);
   });
-  plan_.compute_dtype() == DType::f64 ? run_as<double>(first, count, executor, memory)
-                                      : run_as<float>(first, count, executor, memory);
+  with_wide_type(plan_.dtype, [&](auto t) { run_as<decltype(t)>(first, count, executor, memory); });
 }
 
 template <class T>
@@ -372,9 +372,8 @@ std::size_t together_bytes(const AttentionPlan::Impl& plan, int threads) {
     if (runs_together(plan, step)) {
       const CallSizes largest{1, std::min(step.last, s.query_len), s.key_len, true};
       for (std::int64_t count = s.batch; count > 1; count = count == 2 ? 0 : (count + 1) / 2) {
-        const std::size_t bytes = plan.compute_dtype() == DType::f64
-                                      ? bytes_as<double>(plan, step, largest, count, threads)
-                                      : bytes_as<float>(plan, step, largest, count, threads);
+        const std::size_t bytes = with_wide_type(
+            plan.dtype, [&](auto t) { return bytes_as<decltype(t)>(plan, step, largest, count, threads); });
         if (bytes > most_together_bytes) continue;
         most = std::max(most, bytes);
         break;

@@ -5,19 +5,15 @@
 #include <cmath>
 #include <initializer_list>
 
-#include "fovea/core/error.h"
+#include "core/check_size.h"
 
 namespace fovea {
 namespace {
 
-[[noreturn]] void refuse(const char* argument, const std::string& expected, const std::string& got) {
-  throw InvalidArgument("make_recurrence_plan", argument, expected, got);
-}
+constexpr const char* make_plan_name = "make_recurrence_plan";
 
-void at_least(std::int64_t value, std::int64_t least, const char* argument) {
-  if (value < least || value > (std::int64_t{1} << 40))
-    refuse(argument, "a size of at least " + std::to_string(least) + " and at most 2^40",
-           std::to_string(value));
+[[noreturn]] void refuse(const char* argument, const std::string& expected, const std::string& got) {
+  throw InvalidArgument(make_plan_name, argument, expected, got);
 }
 
 void check_heads(const RecurrenceShape& shape) {
@@ -57,13 +53,13 @@ void check_numbers(const RecurrenceSpec& spec) {
 RecurrenceShape checked_shape(const RecurrenceSpec& spec, const RecurrenceShape& given) {
   RecurrenceShape shape = given;
   if (shape.value_dim == RecurrenceShape::as_key_dim) shape.value_dim = shape.key_dim;
-  at_least(shape.batch, 0, "shape.batch");
-  at_least(shape.num_query_heads, 1, "shape.num_query_heads");
-  at_least(shape.num_key_heads, 1, "shape.num_key_heads");
-  at_least(shape.num_heads, 1, "shape.num_heads");
-  at_least(shape.len, 0, "shape.len");
-  at_least(shape.key_dim, 1, "shape.key_dim");
-  at_least(shape.value_dim, 1, "shape.value_dim");
+  check_size(make_plan_name, "shape.batch", shape.batch, 0);
+  check_size(make_plan_name, "shape.num_query_heads", shape.num_query_heads, 1);
+  check_size(make_plan_name, "shape.num_key_heads", shape.num_key_heads, 1);
+  check_size(make_plan_name, "shape.num_heads", shape.num_heads, 1);
+  check_size(make_plan_name, "shape.len", shape.len, 0);
+  check_size(make_plan_name, "shape.key_dim", shape.key_dim, 1);
+  check_size(make_plan_name, "shape.value_dim", shape.value_dim, 1);
   check_heads(shape);
   check_room(shape);
   check_numbers(spec);

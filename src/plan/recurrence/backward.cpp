@@ -41,7 +41,7 @@ std::size_t backward_bytes(const RecurrencePlan::Impl& plan, const RecurrenceSiz
   make_sequences({}, sizes, counting);
   const auto problem = prepare_recurrence<T>(plan, {}, sizes, all_rows(sizes), {}, counting, nullptr);
   take_copies<T>(plan, sizes, counting);
-  return counting.used() + 128 + plan.candidate->code<T>().backward_bytes(problem, threads);
+  return counting.used_before_rest() + plan.candidate->code<T>().backward_bytes(problem, threads);
 }
 
 std::size_t bytes_of(const RecurrencePlan::Impl& plan, const RecurrenceSizes& sizes, int threads) {
@@ -149,7 +149,7 @@ void run(const RecurrencePlan::Impl& plan, const RecurrenceInputs& inputs, const
 
 std::size_t backward_workspace_bytes(const RecurrencePlan& plan, int threads) {
   const RecurrenceShape& s = plan.shape();
-  return bytes_of(plan.impl(), {s.batch, s.len, s.batch}, threads) + 63;
+  return bytes_of(plan.impl(), {s.batch, s.len, s.batch}, threads) + workspace_slack;
 }
 
 void recur_backward(const RecurrencePlan& plan, const RecurrenceInputs& inputs, const RecurrenceLoss& loss,

@@ -58,7 +58,7 @@ std::size_t forward_bytes(const RecurrencePlan::Impl& plan, const RecurrenceSize
   // calls.
   if (plan.copies()) counting.take<T>(elements_of_states(plan, sizes));
   const auto problem = count_copies<T>(plan, sizes, {0, tokens}, counting);
-  return counting.used() + 128 + plan.candidate->code<T>().forward_bytes(problem, threads);
+  return counting.used_before_rest() + plan.candidate->code<T>().forward_bytes(problem, threads);
 }
 
 std::size_t recur_bytes(const RecurrencePlan::Impl& plan, const RecurrenceSizes& sizes, std::int64_t tokens,
@@ -139,7 +139,7 @@ void run(const RecurrencePlan::Impl& plan, const RecurrenceInputs& inputs, const
 
 std::size_t workspace_bytes(const RecurrencePlan& plan, int threads) {
   const RecurrenceShape& s = plan.shape();
-  return recur_bytes(plan.impl(), {s.batch, s.len, s.batch}, s.len, threads) + 63;
+  return recur_bytes(plan.impl(), {s.batch, s.len, s.batch}, s.len, threads) + workspace_slack;
 }
 
 std::int64_t saved_states_size(const RecurrencePlan& plan, const RecurrenceInputs& inputs) {

@@ -1,6 +1,7 @@
 // causal_conv and its backward: the plan, the checks and the calls.
 #include "fovea/plan/causal_conv.h"
 
+#include "core/check_size.h"
 #include "fovea/core/kept_vector.h"
 #include "kernels/recurrence/causal_conv.h"
 #include "plan/recurrence/choose.h"
@@ -28,17 +29,12 @@ namespace {
 
 using Plan = CausalConvPlan::Impl;
 
+constexpr const char* make_conv_plan_name = "make_causal_conv_plan";
+
 // About how many multiply-adds a call takes. The activation counts as 16.
 double multiply_adds(const Plan& plan, const RecurrenceSizes& sizes) {
   return static_cast<double>(sizes.entries * sizes.len * plan.shape.channels) *
          static_cast<double>(plan.spec.width + 16);
-}
-
-void check_size(const char* name, std::int64_t size, std::int64_t least, std::int64_t most) {
-  if (size < least || size > most)
-    throw InvalidArgument("make_causal_conv_plan", name,
-                          "from " + std::to_string(least) + " to " + std::to_string(most),
-                          std::to_string(size));
 }
 
 RecurrenceSizes check_inputs(const char* function, const Plan& plan, const CausalConvInputs& inputs) {
@@ -148,17 +144,21 @@ std::string_view CausalConvPlan::kernel() const noexcept {
 
 CausalConvPlan make_causal_conv_plan(const CausalConvSpec& spec, const CausalConvShape& shape,
                                      const RecurrenceOptions& options) {
-  check_size("spec.width", spec.width, 2, kernels::conv_most_width);
-  check_size("shape.batch", shape.batch, 0, most_plan_size);
-  check_size("shape.len", shape.len, 0, most_plan_size);
-  check_size("shape.channels", shape.channels, 1, most_plan_size);
-  check_elements("make_causal_conv_plan", {shape.batch, shape.len, shape.channels});
+  if (spec.width < 2 || spec.width > kernels::conv_most_width) {
+    throw InvalidArgument(make_conv_plan_name, "spec.width",
+                          "from 2 to " + std::to_string(kernels::conv_most_width),
+                          std::to_string(spec.width));
+  }
+  check_size(make_conv_plan_name, "shape.batch", shape.batch, 0);
+  check_size(make_conv_plan_name, "shape.len", shape.len, 0);
+  check_size(make_conv_plan_name, "shape.channels", shape.channels, 1);
+  check_elements(make_conv_plan_name, {shape.batch, shape.len, shape.channels});
   auto plan = make_kept<Plan>();
   plan->spec = spec;
   plan->shape = shape;
   plan->dtype = options.dtype;
   plan->candidate = choose_candidate<kernels::ConvCandidate>(
-      {"make_causal_conv_plan", options.kernel, plan->refusals}, kernels::conv_candidates(),
+      {make_conv_plan_name, options.kernel, plan->refusals}, kernels::conv_candidates(),
       [](const kernels::ConvCandidate&, bool) -> const char* { return nullptr; });
   return CausalConvPlan(plan);
 }
@@ -181,10 +181,10 @@ Shape state_shape(const CausalConvSpec& spec, const CausalConvShape& shape, std:
 }
 
 std::size_t workspace_bytes(const CausalConvPlan& plan, int threads) {
-  return bytes_of(plan.impl(), largest_call(plan.shape()), threads, Pass::forward) + 63;
+  return bytes_of(plan.impl(), largest_call(plan.shape()), threads, Pass::forward) + workspace_slack;
 }
 std::size_t backward_workspace_bytes(const CausalConvPlan& plan, int threads) {
-  return bytes_of(plan.impl(), largest_call(plan.shape()), threads, Pass::backward) + 63;
+  return bytes_of(plan.impl(), largest_call(plan.shape()), threads, Pass::backward) + workspace_slack;
 }
 
 void causal_conv(const CausalConvPlan& plan, const CausalConvInputs& inputs, const CausalConvOutputs& outputs,

@@ -221,9 +221,7 @@ void check_recurrence_gradients(const char* function, const RecurrencePlan::Impl
                             std::string("nothing, because there is no ") + field.name, described(view));
     check_field(function, field.gradient_name, view, field_dtype(plan, field),
                 field_shape(plan, sizes, field), is_contiguous_field(field));
-    if (overlaps_itself(view))
-      throw InvalidArgument(function, field.gradient_name, "elements that do not share memory",
-                            "strides that let elements overlap");
+    check_distinct_elements(function, field.gradient_name, view);
     overlaps.writes(field.gradient_name, view);
   }
   overlaps.reads("d_output", loss.d_output);

@@ -10,7 +10,8 @@
 #include "fovea/core/kept_vector.h"
 #include "fovea/core/philox.h"
 #include "kernels/recurrence/features.h"
-#include "plan/recurrence/prepare.h"
+#include "plan/recurrence/token_rows.h"
+#include "plan/small_calls.h"
 
 namespace fovea {
 namespace {
@@ -20,11 +21,8 @@ constexpr std::int64_t block_rows = 16;  // of a product: each row of the projec
 std::int64_t padded(std::int64_t columns) {
   return (columns + 15) / 16 * 16;
 }
-Executor& executor_of(const CallResources& resources) {
-  return resources.executor ? *resources.executor : default_executor();
-}
 
-// The sizes of a call, after its checks. `features` and `written` have the names of the arguments.
+// `features`, called `name` in errors, has a row for each of x.
 void check_call(const char* function, const ConstTensorView& x, const ConstTensorView& features,
                 const char* name, std::int64_t num_features) {
   check_view(function, name, features, x.dtype(), {x.size(0), x.size(1), x.size(2), num_features});
@@ -32,9 +30,7 @@ void check_call(const char* function, const ConstTensorView& x, const ConstTenso
 void check_memory(const char* function, const char* written_name, const TensorView& written,
                   const ConstTensorView& x, const ConstTensorView& projection,
                   const ConstTensorView& d_features) {
-  if (overlaps_itself(written))
-    throw InvalidArgument(function, written_name, "elements that do not share memory",
-                          "strides that let elements overlap");
+  check_distinct_elements(function, written_name, written);
   OverlapCheck overlaps(function);
   overlaps.writes(written_name, written);
   overlaps.reads("x", x);

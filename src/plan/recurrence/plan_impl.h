@@ -7,6 +7,7 @@
 #include "fovea/plan/recurrence.h"
 #include "kernels/recurrence/candidate.h"
 #include "plan/recurrence/refusals.h"
+#include "plan/rows.h"
 
 namespace fovea {
 
@@ -36,7 +37,7 @@ struct RecurrencePlan::Impl {
   std::int64_t columns() const { return shape.value_dim + (sums_keys() ? 1 : 0); }
   /// Whether kernels see copies of operands: features of queries and keys, values with a column of ones.
   bool copies() const { return (maps_features() || sums_keys()) && !kernel_maps; }
-  DType compute_dtype() const { return dtype == DType::f64 ? DType::f64 : DType::f32; }
+  DType compute_dtype() const { return wide_dtype(dtype); }
 };
 
 }  // namespace fovea

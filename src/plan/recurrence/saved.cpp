@@ -2,6 +2,8 @@
 
 #include <cstdint>
 
+#include "core/fnv1a.h"
+
 namespace fovea {
 
 std::int64_t saved_states_size(const RecurrencePlan::Impl& plan, const RecurrenceSizes& sizes) {
@@ -16,29 +18,20 @@ std::int64_t saved_states_size(const RecurrencePlan::Impl& plan, const Recurrenc
   });
 }
 
-namespace {
-
-// FNV-1a.
-constexpr std::uint64_t first_hash = 14695981039346656037u;
-std::uint64_t with_byte(std::uint64_t hash, std::int64_t byte) {
-  return (hash ^ static_cast<unsigned char>(byte)) * 1099511628211u;
-}
-
-}  // namespace
-
 std::uint64_t hash_of(const RecurrencePlan::Impl& plan) {
-  std::uint64_t hash = first_hash;
-  for (const char c : plan.candidate->name + to_string(plan.spec)) hash = with_byte(hash, c);
-  return hash;
+  Fnv1a hash;
+  hash.mix(plan.candidate->name + to_string(plan.spec));
+  return hash.value();
 }
 
 std::int64_t stamp_of(const RecurrencePlan::Impl& plan, const RecurrenceSizes& sizes) {
   const RecurrenceShape& s = plan.shape;
-  std::uint64_t hash = plan.hash;
+  Fnv1a mixed;
+  mixed.mix(plan.hash);
   for (const std::int64_t size : {s.num_query_heads, s.num_key_heads, s.num_heads, s.key_dim, s.value_dim,
-                                  sizes.entries, sizes.len, sizes.sequences}) {
-    for (int shift = 0; shift < 64; shift += 8) hash = with_byte(hash, size >> shift);
-  }
+                                  sizes.entries, sizes.len, sizes.sequences})
+    mixed.mix(static_cast<std::uint64_t>(size));
+  const std::uint64_t hash = mixed.value();
   return static_cast<std::int64_t>((hash ^ hash >> 24 ^ hash >> 48) & 0xffffff);
 }
 

@@ -8,6 +8,7 @@
 
 #include "fovea/plan/recurrence_segment.h"
 #include "plan/recurrence/prepare.h"
+#include "plan/small_calls.h"
 
 namespace fovea {
 namespace {
@@ -48,7 +49,7 @@ Tensor diagonal_transition(const RecurrencePlan& plan, const RecurrenceInputs& i
                            const RecurrenceSizes& sizes) {
   Carver counting;
   make_sequences(lists_of(inputs), sizes, counting);
-  std::vector<std::byte> memory(counting.used() + 64);
+  std::vector<std::byte> memory(counting.used() + workspace_alignment);
   Carver carver{std::span<std::byte>(memory)};
   const auto sequences = make_sequences(lists_of(inputs), sizes, carver);
   const Tensor transition(plan.impl().compute_dtype(), transition_shape(plan, sizes.sequences));
@@ -98,18 +99,13 @@ void map_all(const RecurrencePlan& plan, const Tensor& transition, const T* x, c
     return;
   }
   const std::size_t bytes = kernels::map_states_bytes(dim, columns);
-  std::vector<std::byte> memory(bytes * static_cast<std::size_t>(executor.thread_count()) + 64);
-  void* aligned = memory.data();
-  std::size_t space = memory.size();
-  std::byte* first = static_cast<std::byte*>(std::align(64, memory.size() - 64, aligned, space));
+  std::vector<std::byte> memory(bytes * static_cast<std::size_t>(executor.thread_count()) +
+                                workspace_alignment);
+  std::byte* first = workspace_of("map_states", memory, memory.size() - workspace_alignment).data();
   executor.parallel_for(units, [&](std::int64_t unit, int worker) {
     kernels::map_states(m + unit * dim * dim, x + unit * size, add ? add + unit * size : nullptr, dim,
                         columns, to + unit * size, first + bytes * static_cast<std::size_t>(worker));
   });
-}
-
-Executor& executor_of(const CallResources& resources) {
-  return resources.executor ? *resources.executor : default_executor();
 }
 
 std::vector<std::int64_t> cuts_of(std::int64_t len, std::int64_t piece) {

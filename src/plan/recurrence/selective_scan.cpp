@@ -4,6 +4,7 @@
 #include <array>
 #include <atomic>
 
+#include "core/check_size.h"
 #include "core/shortest.h"
 #include "fovea/core/kept_vector.h"
 #include "kernels/recurrence/scan.h"
@@ -29,6 +30,8 @@ namespace {
 using Plan = SelectiveScanPlan::Impl;
 using Inputs = SelectiveScanInputs;
 using Gradients = SelectiveScanGradients;
+
+constexpr const char* make_scan_plan_name = "make_selective_scan_plan";
 
 // What the tensors of a call have in their rows.
 enum class Kind : std::uint8_t { channels, pairs, rates, numbers, states };
@@ -139,9 +142,7 @@ void check_gradients(const char* function, const Plan& plan, const Inputs& input
       throw InvalidArgument(function, field.gradient_name,
                             std::string("nothing, because there is no ") + field.name, described(view));
     check_field(function, field.gradient_name, view, plan, sizes, field.kind);
-    if (overlaps_itself(view))
-      throw InvalidArgument(function, field.gradient_name, "elements that do not share memory",
-                            "strides that let elements overlap");
+    check_distinct_elements(function, field.gradient_name, view);
     overlaps.writes(field.gradient_name, view);
   }
   overlaps.check();
@@ -205,14 +206,6 @@ std::size_t bytes_of(const Plan& plan, const RecurrenceSizes& sizes, int threads
                             [&](auto t) { return problem_of<decltype(t)>(plan, {}, sizes, {}); });
 }
 
-[[noreturn]] void refuse(const char* name, const std::string& expected, std::int64_t got) {
-  throw InvalidArgument("make_selective_scan_plan", name, expected, std::to_string(got));
-}
-void check_size(const char* name, std::int64_t size, std::int64_t least) {
-  if (size < least || size > most_plan_size)
-    refuse(name, "a size of at least " + std::to_string(least) + " and at most 2^40", size);
-}
-
 }  // namespace
 
 const SelectiveScanSpec& SelectiveScanPlan::spec() const noexcept {
@@ -230,22 +223,24 @@ std::string_view SelectiveScanPlan::kernel() const noexcept {
 
 SelectiveScanPlan make_selective_scan_plan(const SelectiveScanSpec& spec, const SelectiveScanShape& shape,
                                            const RecurrenceOptions& options) {
-  check_size("shape.batch", shape.batch, 0);
-  check_size("shape.len", shape.len, 0);
-  check_size("shape.channels", shape.channels, 1);
-  check_size("shape.groups", shape.groups, 1);
-  check_size("shape.state_dim", shape.state_dim, 1);
+  check_size(make_scan_plan_name, "shape.batch", shape.batch, 0);
+  check_size(make_scan_plan_name, "shape.len", shape.len, 0);
+  check_size(make_scan_plan_name, "shape.channels", shape.channels, 1);
+  check_size(make_scan_plan_name, "shape.groups", shape.groups, 1);
+  check_size(make_scan_plan_name, "shape.state_dim", shape.state_dim, 1);
   if (shape.channels % shape.groups != 0)
-    refuse("shape.groups", "a divisor of the " + std::to_string(shape.channels) + " channels", shape.groups);
-  check_elements("make_selective_scan_plan", {shape.batch, shape.len, shape.channels});
-  check_elements("make_selective_scan_plan", {shape.batch, shape.channels, shape.state_dim});
-  check_elements("make_selective_scan_plan", {shape.batch, shape.len, shape.groups, shape.state_dim});
+    throw InvalidArgument(make_scan_plan_name, "shape.groups",
+                          "a divisor of the " + std::to_string(shape.channels) + " channels",
+                          std::to_string(shape.groups));
+  check_elements(make_scan_plan_name, {shape.batch, shape.len, shape.channels});
+  check_elements(make_scan_plan_name, {shape.batch, shape.channels, shape.state_dim});
+  check_elements(make_scan_plan_name, {shape.batch, shape.len, shape.groups, shape.state_dim});
   auto plan = make_kept<Plan>();
   plan->spec = spec;
   plan->shape = shape;
   plan->dtype = options.dtype;
   plan->candidate = choose_candidate<kernels::ScanCandidate>(
-      {"make_selective_scan_plan", options.kernel, plan->refusals}, kernels::scan_candidates(),
+      {make_scan_plan_name, options.kernel, plan->refusals}, kernels::scan_candidates(),
       [](const kernels::ScanCandidate&, bool) -> const char* { return nullptr; });
   return SelectiveScanPlan(plan);
 }
@@ -269,10 +264,10 @@ Shape state_shape(const SelectiveScanShape& shape, std::int64_t batch) {
 }
 
 std::size_t workspace_bytes(const SelectiveScanPlan& plan, int threads) {
-  return bytes_of(plan.impl(), largest_call(plan.shape()), threads, Pass::forward) + 63;
+  return bytes_of(plan.impl(), largest_call(plan.shape()), threads, Pass::forward) + workspace_slack;
 }
 std::size_t backward_workspace_bytes(const SelectiveScanPlan& plan, int threads) {
-  return bytes_of(plan.impl(), largest_call(plan.shape()), threads, Pass::backward) + 63;
+  return bytes_of(plan.impl(), largest_call(plan.shape()), threads, Pass::backward) + workspace_slack;
 }
 
 void selective_scan(const SelectiveScanPlan& plan, const SelectiveScanInputs& inputs,

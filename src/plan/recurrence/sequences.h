@@ -8,6 +8,7 @@
 #include "fovea/core/tensor.h"
 #include "kernels/recurrence/problem.h"
 #include "plan/checks.h"
+#include "plan/workspace.h"
 
 namespace fovea {
 

@@ -27,7 +27,7 @@ void check_all_gates(const char* function, const RecurrencePlan::Impl& plan, con
                      const RecurrenceSizes& sizes, Executor& executor) {
   Carver counting;
   make_sequences({}, sizes, counting);
-  std::vector<std::byte> memory(counting.used() + 64);
+  std::vector<std::byte> memory(counting.used() + workspace_alignment);
   Carver carver{std::span<std::byte>(memory)};
   check_gates(function, plan, inputs, make_sequences({}, sizes, carver), executor);
 }

@@ -37,8 +37,7 @@ void check_finite(const char* function, const std::string& name, const ConstTens
 void check_layout(const char* function, const std::string& name, ArgumentDeclaration::Layout layout,
                   const ConstTensorView& view) {
   using Layout = ArgumentDeclaration::Layout;
-  if (layout == Layout::contiguous && !view.contiguous())
-    throw InvalidArgument(function, name, "a contiguous tensor", "a strided one");
+  if (layout == Layout::contiguous) check_is_contiguous(function, name, view);
   if (layout == Layout::contiguous_rows && !innermost_contiguous(view))
     throw InvalidArgument(function, name, "a contiguous innermost axis",
                           "stride " + std::to_string(view.stride(-1)));
@@ -66,10 +65,7 @@ void check_arguments(const char* function, const AttentionPlan::Impl& plan, cons
       throw InvalidArgument(function, argument.name, "data of " + to_string(view.shape()), "a null pointer");
     check_layout(function, argument.name, argument.declaration.layout, view);
     if (!argument.declaration.finite) continue;
-    if (dtype == DType::f64)
-      check_finite<double>(function, argument.name, view);
-    else
-      check_finite<float>(function, argument.name, view);
+    with_wide_type(dtype, [&](auto t) { check_finite<decltype(t)>(function, argument.name, view); });
   }
 }
 
@@ -145,8 +141,7 @@ CallSizes check_inputs(const char* function, const AttentionPlan::Impl& plan, co
   const bool keyless = plan.score().key_rows >= 0;
   const AttentionShape& s = plan.shape;
   const auto four = [&](const ConstTensorView& view, const char* argument) {
-    if (view.rank() != 4)
-      throw InvalidArgument(function, argument, "[batch, heads, length, dim]", described(view));
+    check_four_axes(function, argument, view, "[batch, heads, length, dim]");
   };
   const auto none = [&](const ConstTensorView& view, const char* argument, const char* why) {
     if (view) throw InvalidArgument(function, argument, why, described(view));
