@@ -1,4 +1,4 @@
-# cmake --install: three export sets, so that a program that needs the engine alone finds it without oneDNN and
+# cmake --install: three export sets, so that a program that needs the engine alone finds it without
 # SentencePiece on the machine, and one that draws no pictures without Cairo and Pango. `--component attention` installs
 # the engine alone.
 include(CMakePackageConfigHelpers)
@@ -32,7 +32,7 @@ if(FOVEA_NN)
     install(DIRECTORY include/fovea/${library} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/fovea COMPONENT nn
             FILES_MATCHING PATTERN "*.h")
   endforeach()
-  install(FILES cmake/FindDNNL.cmake cmake/FindPcre2.cmake cmake/FindSentencePiece.cmake cmake/FindUtf8proc.cmake
+  install(FILES cmake/FindPcre2.cmake cmake/FindSentencePiece.cmake cmake/FindUtf8proc.cmake
     cmake/FoveaFindLibrary.cmake
           DESTINATION ${FOVEA_PACKAGE_DIR} COMPONENT nn)
   if(FOVEA_PICTURES)

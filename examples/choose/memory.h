@@ -1,5 +1,5 @@
 // The bytes that the program holds: every operator new of this program is counted, tensors and workspaces
-// among them. What oneDNN holds within one product is not.
+// among them.
 #pragma once
 
 #include <cstdint>

@@ -25,7 +25,7 @@ Bf16Path best_bf16_path() noexcept;
 void bf16_block_dot(const ProductBlock& block);
 /// The same by tiles. Requires runs_here(Bf16Path::tiles).
 void bf16_block_tiles(const ProductBlock& block);
-/// The same on any CPU, by sgemm of copies that hold the rounded numbers.
+/// The same on any CPU, by products of f32 copies that hold the rounded numbers.
 void bf16_block_any(const ProductBlock& block);
 /// One of the three.
 inline auto bf16_block_by(Bf16Path path) {

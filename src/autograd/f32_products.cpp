@@ -28,14 +28,7 @@
 #define FOVEA_AUTOGRAD_F32_PRODUCTS_SIZES
 namespace fovea::autograd {
 namespace {
-constexpr std::int64_t slice_of_f32 = 384;
 constexpr std::int64_t tile_rows_of_any = 12;  // a multiple of the rows of a tile of every instruction set
-
-// Where the first slice of what is left of k ends.
-std::int64_t slice_of(std::int64_t left) {
-  if (left >= 2 * slice_of_f32) return slice_of_f32;
-  return left > slice_of_f32 ? (left + 1) / 2 : left;
-}
 }  // namespace
 }  // namespace fovea::autograd
 #endif
@@ -54,7 +47,7 @@ namespace simd = kernels::HWY_NAMESPACE;
 
 // Numbers of k that are multiplied before the next are copied: 12 rows of a are 18 KiB of the first-level
 // cache, 512 columns of b are 768 KiB of the second. An element has the sum of each slice added to it: these
-// are the sums of oneDNN 2.6 with AVX-512, whose trainings thus keep their bits.
+// are the sums of oneDNN 2.6 with AVX-512, which trainings once ran on.
 constexpr int64_t kSlice = slice_of_f32;
 static_assert(tile_rows_of_any % kTileRows == 0 && Panels::unit % kTileColumns == 0);
 // AVX2 and SSE have half of the rows and half of the columns of a tile of AVX-512, or fewer.

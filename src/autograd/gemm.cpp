@@ -1,53 +1,94 @@
 #include "autograd/gemm.h"
 
-#include <omp.h>
-#include <oneapi/dnnl/dnnl.h>
-
 #include <algorithm>
 #include <string>
+#include <vector>
 
 #include "autograd/bf16_products.h"
 #include "autograd/product_work.h"
+#include "autograd/row_products.h"
 #include "fovea/core/error.h"
 #include "fovea/core/executor.h"
 
 namespace fovea::autograd {
 namespace {
 
-// oneDNN asks OpenMP how many threads a product may take. The setting belongs to the calling thread, so that
-// of a host program is put back. OpenMP starts no threads of its own for one.
-class OneThread {
- public:
-  OneThread() : before_(omp_get_max_threads()) {
-    if (before_ != 1) omp_set_num_threads(1);
+// A product of one row, or of one column, which is the row of the transposed product.
+template <bool is_column>
+void vector_block(const ProductBlock& p) {
+  const auto is_transposed = [](const Matrix& x) { return (x.transpose == Transpose::yes) != is_column; };
+  const Matrix &vector = is_column ? p.b : p.a, &matrix = is_column ? p.a : p.b;
+  const std::int64_t out = is_column ? p.m : p.n;
+  thread_local std::vector<float> gathered, column;
+  const float* x = vector.data;
+  if (is_transposed(vector) && vector.leading != 1) {  // one number of each row
+    gathered.resize(static_cast<std::size_t>(p.k));
+    for (std::int64_t k = 0; k < p.k; ++k) gathered[static_cast<std::size_t>(k)] = x[k * vector.leading];
+    x = gathered.data();
   }
-  ~OneThread() {
-    if (before_ != 1) omp_set_num_threads(before_);
+  float* y = p.c;
+  const float* bias = p.bias;
+  bool add = p.add;
+  if constexpr (is_column) {
+    column.resize(static_cast<std::size_t>(out));
+    y = column.data();
+    for (std::int64_t r = 0; r < out; ++r) y[r] = p.add ? p.c[r * p.leading] : p.bias ? *p.bias : 0.0f;
+    bias = nullptr;
+    add = true;
   }
-  OneThread(const OneThread&) = delete;
-  OneThread& operator=(const OneThread&) = delete;
-
- private:
-  int before_;
-};
-
-// By dnnl_sgemm. c is filled with the bias just before its product, which then finds it in the cache.
-void sgemm_block(const ProductBlock& p) {
-  const OneThread on_this_thread;
-  for (std::int64_t r = 0; p.bias && r < p.m; ++r) std::copy_n(p.bias, p.n, p.c + r * p.leading);
-  const float beta = p.bias || p.add ? 1.0f : 0.0f;
-  const dnnl_status_t status =
-      dnnl_sgemm(static_cast<char>(p.a.transpose), static_cast<char>(p.b.transpose), p.m, p.n, p.k, 1.0f,
-                 p.a.data, p.a.leading, p.b.data, p.b.leading, beta, p.c, p.leading);
-  if (status != dnnl_success)
-    throw Error("gemm: oneDNN refused a product, status " + std::to_string(static_cast<int>(status)));
+  if (is_transposed(matrix)) {
+    row_products({.x = x,
+                  .weight = matrix.data,
+                  .bias = bias,
+                  .y = y,
+                  .rows = 1,
+                  .in = p.k,
+                  .out = out,
+                  .weight_leading = matrix.leading,
+                  .add = add});
+  } else {
+    std::int64_t begin = 0;
+    do {
+      const std::int64_t k = slice_of(p.k - begin);
+      column_products({.x = x + begin,
+                       .weight = matrix.data + begin * matrix.leading,
+                       .leading = matrix.leading,
+                       .bias = begin == 0 ? bias : nullptr,
+                       .y = y,
+                       .in = k,
+                       .out = out,
+                       .add = add || begin > 0});
+      begin += k;
+    } while (begin < p.k);
+  }
+  if constexpr (is_column) {
+    for (std::int64_t r = 0; r < out; ++r) p.c[r * p.leading] = y[r];
+  }
 }
 
-// Products of few rows or of one column. oneDNN adds across the lanes of vectors there, and copies nothing.
-bool by_onednn(const ProductBlock& p) {
+// Rows of a with rows of b.
+void rows_block(const ProductBlock& p) {
+  row_products({.x = p.a.data,
+                .weight = p.b.data,
+                .bias = p.bias,
+                .y = p.c,
+                .rows = p.m,
+                .in = p.k,
+                .out = p.n,
+                .x_leading = p.a.leading,
+                .weight_leading = p.b.leading,
+                .y_leading = p.leading,
+                .add = p.add});
+}
+
+// Which function multiplies the blocks of a product: chosen by the whole product, so that no bit depends on
+// the cut. Tiles copy b, which pays from some rows on. Products of fewer add across the lanes of vectors
+// where rows of both lie along k.
+auto f32_block_by(const ProductBlock& p) {
   const bool along = p.a.transpose == Transpose::no && p.b.transpose == Transpose::yes;
-  // It refuses sums without terms, or leaves c as it was.
-  return p.k > 0 && (p.m == 1 || p.n == 1 || (along && p.m < 16));
+  if (p.m == 1) return vector_block<false>;
+  if (p.n == 1) return vector_block<true>;
+  return along && p.m <= most_few_rows ? rows_block : f32_block_tiled;
 }
 
 std::int64_t pieces(std::int64_t of, std::int64_t size) {
@@ -117,8 +158,7 @@ GemmBlock block_by_sizes(std::int64_t m, std::int64_t n, std::int64_t k) {
 
 Cut cut_of(const ProductBlock& p, Operands operands, int threads) {
   if (operands == Operands::bf16) return {p, block_by_sizes(p.m, p.n, p.k), bf16_block_by(best_bf16_path())};
-  if (by_onednn(p)) return {p, block_by_sizes(p.m, p.n, p.k), sgemm_block};
-  Cut result{p, gemm_block(p.m, p.n, p.k, threads), f32_block_tiled};
+  Cut result{p, gemm_block(p.m, p.n, p.k, threads), f32_block_by(p)};
   if (p.panels.data) result.block.columns = pieces(result.block.columns, Panels::unit) * Panels::unit;
   return result;
 }
@@ -141,7 +181,7 @@ void gemm_in_blocks(GemmBlock block, std::int64_t m, std::int64_t n, std::int64_
 }
 
 void f32_block(const ProductBlock& p) {
-  (by_onednn(p) ? sgemm_block : f32_block_tiled)(p);
+  f32_block_by(p)(p);
 }
 
 void gemm(const ProductBlock& first, const ProductBlock& second, Operands operands, Executor* given) {

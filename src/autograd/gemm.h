@@ -1,5 +1,5 @@
-// Matrix products. Those of f32 (f32_products.cpp) and of bf16 (bf16_products.h) are our own. Products of few
-// rows or one column in f32 run on oneDNN's dnnl_sgemm: it needs no primitive cache.
+// Matrix products: of f32 by tiles (f32_products.cpp) or, of few rows or one column, by row_products.h, and
+// of bf16 (bf16_products.h).
 #pragma once
 
 #include <cstdint>
@@ -46,11 +46,18 @@ struct ProductBlock {
   float* c = nullptr;
   std::int64_t leading = 0;
 };
-/// One block on the calling thread: by f32_block_tiled, or by dnnl_sgemm if it has few rows or one column.
+/// One block on the calling thread: by f32_block_tiled, or by row_products.h if it has few rows or one
+/// column.
 void f32_block(const ProductBlock& block);
-/// An element is the bias, or what c holds, to which the sum of each slice of k is added. A slice has 384
-/// numbers; what is left, if it is less than two slices, is halved. Within a slice an element is one chain of
-/// fused multiply-adds.
+/// The numbers of a slice of k.
+inline constexpr std::int64_t slice_of_f32 = 384;
+/// How many numbers the next slice has: what is left, if it is less than two slices, is halved.
+constexpr std::int64_t slice_of(std::int64_t left) {
+  if (left >= 2 * slice_of_f32) return slice_of_f32;
+  return left > slice_of_f32 ? (left + 1) / 2 : left;
+}
+/// An element is the bias, or what c holds, to which the sum of each slice of k is added. Within a slice an
+/// element is one chain of fused multiply-adds.
 void f32_block_tiled(const ProductBlock& block);
 
 /// The panels of a matrix b [k, n] that several products in f32 read: it is copied once for all of them, by
@@ -67,8 +74,8 @@ class SharedPanels {
 
 /// c[m, n] = a·b + beta·c, where a is [m, k] and b is [k, n] after their transposes, of f32 numbers that are
 /// rounded to `operands` first; beta is 0 or 1. The result is cut into blocks, each of which is computed on
-/// one thread. No bit depends on the executor: f32_block_tiled has the same bits for any cut, and other
-/// products are cut by their sizes alone. Without an executor, it is the default one.
+/// one thread. No bit depends on the executor: products of f32 have the same bits for any cut, and those of
+/// bf16 are cut by their sizes alone. Without an executor, it is the default one.
 void gemm(std::int64_t m, std::int64_t n, std::int64_t k, Matrix a, Matrix b, float beta, float* c,
           std::int64_t leading, Operands operands = Operands::f32, Executor* executor = nullptr);
 /// Two products of which neither needs the other's result, each as above. The threads share the blocks of

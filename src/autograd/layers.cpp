@@ -49,10 +49,7 @@ Var linear(const Var& x, const Var& weight, const Var& bias, Products products) 
   if (x.value().dtype() == DType::bf16)
     throw InvalidArgument("linear", "x", "f32 rows beside weights that are recorded or not packed",
                           "rows of bf16");
-  // sgemm repacks the weights for 2 to 5 rows. On AVX-512 it takes 0.5 to 1.3 times as long as products by
-  // row (fovea bench products); on AVX2 it was the slower one.
-  constexpr std::int64_t few_rows = 5;
-  if (!recorded && (products == Products::by_row || rows <= few_rows)) {
+  if (!recorded && (products == Products::by_row || rows <= most_few_rows)) {
     row_products({.x = x.value().data<float>(),
                   .weight = weight.value().data<float>(),
                   .bias = bias.empty() ? nullptr : bias.value().data<float>(),

@@ -7,9 +7,11 @@
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "autograd/row_products.cpp"
+#include "hwy/cache_control.h"
 #include "hwy/foreach_target.h"
 #include "hwy/highway.h"
 #include "kernels/simd/best.h"
+#include "kernels/simd/load-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace fovea::autograd {
@@ -78,8 +80,9 @@ HWY_NOINLINE void Tile(const RowProducts& p, int64_t row, int64_t column) {
   const hn::ScalableTag<float> d;
   constexpr int64_t lanes = hn::MaxLanes(d);
   Factors<kRows, kColumns> all;
-  for (int r = 0; r < kRows; ++r) all.x[r] = p.x + (row + r) * p.in;
-  for (int c = 0; c < kColumns; ++c) all.weight[c] = p.weight + std::min(column + c, p.out - 1) * p.in;
+  for (int r = 0; r < kRows; ++r) all.x[r] = p.x + (row + r) * p.x_leading;
+  for (int c = 0; c < kColumns; ++c)
+    all.weight[c] = p.weight + std::min(column + c, p.out - 1) * p.weight_leading;
   hn::Vec<decltype(d)> sums[kRows][kColumns];
   FOVEA_UNROLL for (int r = 0; r < kRows; ++r) {
     FOVEA_UNROLL for (int c = 0; c < kColumns; ++c) sums[r][c] = hn::Zero(d);
@@ -104,13 +107,51 @@ HWY_NOINLINE void Tile(const RowProducts& p, int64_t row, int64_t column) {
       const int64_t first = column + group, count = std::min<int64_t>(4, p.out - first);
       float values[4];
       StoreSumsOfLanes(d, sums[r] + group, values);
-      float* to = p.y + (row + r) * p.out + first;
-      for (int64_t c = 0; c < count; ++c) to[c] = p.bias ? values[c] + p.bias[first + c] : values[c];
+      float* to = p.y + (row + r) * p.y_leading + first;
+      for (int64_t c = 0; c < count; ++c) {
+        if (p.add) values[c] += to[c];
+        to[c] = p.bias ? values[c] + p.bias[first + c] : values[c];
+      }
     }
   }
 }
 
+// The columns from `column` on, in so many vectors, of which the last may have only `last` columns.
+template <int kVectors>
+HWY_INLINE void Columns(const ColumnProducts& p, int64_t column, int64_t last) {
+  const hn::ScalableTag<float> d;
+  constexpr int64_t lanes = hn::MaxLanes(d);
+  constexpr int64_t ahead = 8;  // rows
+  const auto load = [&](const float* from, int v) HWY_ATTR {
+    return v + 1 == kVectors && last < lanes ? kernels::HWY_NAMESPACE::LoadWideN(d, from + v * lanes, last)
+                                             : hn::LoadU(d, from + v * lanes);
+  };
+  hn::Vec<decltype(d)> sums[kVectors];
+  FOVEA_UNROLL for (int v = 0; v < kVectors; ++v) sums[v] = hn::Zero(d);
+  const float* row = p.weight + column;
+  for (int64_t k = 0; k < p.in; ++k, row += p.leading) {
+    const auto factor = hn::Set(d, p.x[k]);
+    FOVEA_UNROLL for (int v = 0; v < kVectors; ++v) {
+      hwy::Prefetch(row + ahead * p.leading + v * lanes);
+      sums[v] = hn::MulAdd(factor, load(row, v), sums[v]);
+    }
+  }
+  if (const float* before = p.add ? p.y : p.bias) {
+    FOVEA_UNROLL for (int v = 0; v < kVectors; ++v) sums[v] = hn::Add(sums[v], load(before + column, v));
+  }
+  HWY_ALIGN float values[kVectors * lanes];
+  FOVEA_UNROLL for (int v = 0; v < kVectors; ++v) hn::Store(sums[v], d, values + v * lanes);
+  std::copy_n(values, (kVectors - 1) * lanes + last, p.y + column);
+}
+
 #undef FOVEA_UNROLL
+
+void AllColumns(const ColumnProducts& p) {
+  constexpr int64_t lanes = hn::MaxLanes(hn::ScalableTag<float>());
+  int64_t n = 0;
+  for (; n + 8 * lanes <= p.out; n += 8 * lanes) Columns<8>(p, n, lanes);
+  for (; n < p.out; n += lanes) Columns<1>(p, n, std::min(lanes, p.out - n));
+}
 
 // Rows [row, end) by the columns [column, last). 3 × 4 sums, 3 of x and one weight are the 16 registers of
 // AVX2. One row alone takes 8 columns, because 4 sums would wait for each other.
@@ -132,7 +173,27 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace fovea::autograd {
 
-void row_products(const RowProducts& p, Executor& executor) {
+namespace {
+
+RowProducts without_gaps(RowProducts p) {
+  if (p.x_leading == 0) p.x_leading = p.in;
+  if (p.weight_leading == 0) p.weight_leading = p.in;
+  if (p.y_leading == 0) p.y_leading = p.out;
+  return p;
+}
+
+}  // namespace
+
+void row_products(const RowProducts& p) {
+  FOVEA_BEST(Block)(without_gaps(p), 0, p.rows, 0, p.out);
+}
+
+void column_products(const ColumnProducts& p) {
+  FOVEA_BEST(AllColumns)(p);
+}
+
+void row_products(const RowProducts& products, Executor& executor) {
+  const RowProducts p = without_gaps(products);
   // 48 rows of 512 numbers are 96 KiB, which stay in the second-level cache while 64 columns pass by.
   constexpr std::int64_t block_rows = 48, block_columns = 64;
   // Below this, waking a thread costs more than its share: 2^17 products take some 4 µs.

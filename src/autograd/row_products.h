@@ -1,5 +1,4 @@
-// Products of rows with a matrix of weights for inference. An element of the result has the same bits however
-// many rows are computed with it.
+// Products of few rows. An element of the result has the same bits however many rows are computed with it.
 #pragma once
 
 #include <cstdint>
@@ -8,17 +7,38 @@
 
 namespace fovea::autograd {
 
-/// y[r, n] = Σ x[r, k]·weight[n, k] + bias[n], all row-major without gaps.
+/// For more rows products by tiles, which copy the weights, take less time (`fovea bench products`).
+inline constexpr std::int64_t most_few_rows = 11;
+
+/// y[r, n] = Σ x[r, k]·weight[n, k] + (bias[n] or, with `add`, what y holds), all row-major.
 struct RowProducts {
   const float* x = nullptr;       ///< [rows, in]
   const float* weight = nullptr;  ///< [out, in]
   const float* bias = nullptr;    ///< [out], or null
   float* y = nullptr;             ///< [rows, out]
   std::int64_t rows = 0, in = 0, out = 0;
+  /// Numbers from one row to the next; 0: rows have no gaps.
+  std::int64_t x_leading = 0, weight_leading = 0, y_leading = 0;
+  bool add = false;
 };
 
-/// The order of the sums depends on `in` and the instruction set alone. oneDNN's sgemm sums in another order
-/// for 1 to 3 rows, and for the last rows of a block. A sequence would then depend on what is read beside it.
+/// The order of the sums depends on `in` and the instruction set alone: a sequence does not depend on what is
+/// read beside it.
 void row_products(const RowProducts& p, Executor& executor);
+/// The same on the calling thread.
+void row_products(const RowProducts& p);
+
+/// y[n] = Σ x[k]·weight[k, n] + (bias[n] or, with `add`, what y holds), on the calling thread. The sum of an
+/// element is one chain of fused multiply-adds.
+struct ColumnProducts {
+  const float* x = nullptr;       ///< [in]
+  const float* weight = nullptr;  ///< [in, out]
+  std::int64_t leading = 0;       ///< numbers from one row of the weight to the next
+  const float* bias = nullptr;    ///< [out], or null
+  float* y = nullptr;             ///< [out]
+  std::int64_t in = 0, out = 0;
+  bool add = false;
+};
+void column_products(const ColumnProducts& p);
 
 }  // namespace fovea::autograd

@@ -1,14 +1,12 @@
 #include "bench/products.h"
 
-#include <omp.h>
-#include <oneapi/dnnl/dnnl.h>
-
 #include <algorithm>
 #include <limits>
 
 #include "autograd/gemm.h"
 #include "autograd/packed_products.h"
 #include "autograd/row_products.h"
+#include "bench/onednn.h"
 #include "bench/probes.h"
 #include "bench/timing.h"
 #include "fovea/core/executor.h"
@@ -26,7 +24,8 @@ double seconds_of(double flops, const std::function<void()>& product) {
          static_cast<double>(count);
 }
 
-ProductRow measure_row(const ProductBench& bench, std::int64_t rows, std::int64_t in, std::int64_t out) {
+ProductRow measure_row(const ProductBench& bench, OneDnnProduct onednn, std::int64_t rows, std::int64_t in,
+                       std::int64_t out) {
   const Tensor x = random_operand({rows, in}, 1), weight = random_operand({out, in}, 2);
   const autograd::PackedMatrix packed(weight), int8(weight, autograd::WeightType::int8),
       bf16(weight, autograd::WeightType::bf16);
@@ -57,17 +56,19 @@ ProductRow measure_row(const ProductBench& bench, std::int64_t rows, std::int64_
                                                     .out = out},
                                                    default_executor());
                           }));
-    row.onednn = std::min(row.onednn, seconds_of(flops, [&] {
-                            dnnl_sgemm('N', 'T', rows, out, in, 1.0f, x.data<float>(), in,
-                                       weight.data<float>(), in, 0.0f, y.data<float>(), out);
-                          }));
+    if (onednn)
+      row.onednn = std::min(row.onednn, seconds_of(flops, [&] {
+                              onednn('N', 'T', rows, out, in, 1.0f, x.data<float>(), in, weight.data<float>(),
+                                     in, 0.0f, y.data<float>(), out);
+                            }));
     row.limit = std::min(
         row.limit, std::max(flops / measure(Probe::fma_f32, options), bytes / measure(Probe::read, options)));
   }
   return row;
 }
 
-TrainingProductRow measure_row(const ProductBench& bench, const TrainingProduct& product) {
+TrainingProductRow measure_row(const ProductBench& bench, OneDnnProduct onednn,
+                               const TrainingProduct& product) {
   const auto [what, rows, columns, depth, transposed] = product;
   const Tensor a = random_operand({rows, depth}, 1), b = random_operand({depth, columns}, 2);
   Tensor c(DType::f32, {rows, columns});
@@ -90,11 +91,11 @@ TrainingProductRow measure_row(const ProductBench& bench, const TrainingProduct&
     row.gemm = std::min(row.gemm, in_blocks(block));
     row.halves = std::min(row.halves, in_blocks(half));
     row.smallest = std::min(row.smallest, in_blocks({64, 64}));
-    row.onednn =
-        std::min(row.onednn, seconds_of(flops, [&] {
-                   dnnl_sgemm(transposed ? 'T' : 'N', 'N', rows, columns, depth, 1.0f, left.data,
-                              left.leading, right.data, right.leading, 0.0f, c.data<float>(), columns);
-                 }));
+    if (onednn)
+      row.onednn = std::min(row.onednn, seconds_of(flops, [&] {
+                              onednn(transposed ? 'T' : 'N', 'N', rows, columns, depth, 1.0f, left.data,
+                                     left.leading, right.data, right.leading, 0.0f, c.data<float>(), columns);
+                            }));
     row.limit = std::min(row.limit, flops / measure(Probe::fma_f32, options));
   }
   return row;
@@ -104,7 +105,7 @@ TrainingProductRow measure_row(const ProductBench& bench, const TrainingProduct&
 
 void measure_training_products(const ProductBench& bench,
                                const std::function<void(const TrainingProductRow&)>& tell) {
-  omp_set_num_threads(bench.threads);
+  const OneDnnProduct onednn = onednn_product(bench.threads);
   for (const TrainingProduct& product : {
            TrainingProduct{"projection", 2048, 128, 128},
            {"feed-forward", 2048, 512, 128},
@@ -115,17 +116,17 @@ void measure_training_products(const ProductBench& bench,
            {"a base model's feed-forward", 1500, 2048, 512},
            {"gates of a GRU", 140, 768, 256},
        })
-    tell(measure_row(bench, product));
+    tell(measure_row(bench, onednn, product));
 }
 
 void measure_products(const ProductBench& bench, const std::function<void(const ProductRow&)>& tell) {
-  omp_set_num_threads(bench.threads);
+  const OneDnnProduct onednn = onednn_product(bench.threads);
   struct Widths {
     std::int64_t in, out;
   };
   for (const auto& [in, out] :
        {Widths{128, 128}, {128, 512}, {512, 128}, {512, 2048}, {128, 9712}, {768, 3072}, {3072, 768}}) {
-    for (const std::int64_t rows : bench.rows) tell(measure_row(bench, rows, in, out));
+    for (const std::int64_t rows : bench.rows) tell(measure_row(bench, onednn, rows, in, out));
   }
 }
 

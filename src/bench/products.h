@@ -16,7 +16,8 @@ struct ProductBench {
 
 struct ProductRow {
   std::int64_t rows = 0, in = 0, out = 0;
-  /// Seconds: with nn::ParameterSet::pack, autograd::Products::by_row without it, and dnnl_sgemm.
+  /// Seconds: with nn::ParameterSet::pack, autograd::Products::by_row without it, and dnnl_sgemm, which is
+  /// infinite where the system has no oneDNN.
   double packed = 0.0, by_row = 0.0, onednn = 0.0;
   double int8 = 0.0;   ///< seconds with nn::ParameterSet::pack(WeightType::int8)
   double bf16 = 0.0;   ///< seconds with nn::ParameterSet::pack(WeightType::bf16)
@@ -36,7 +37,7 @@ struct TrainingProductRow {
   double gemm = 0.0;      ///< autograd::gemm, cut by its own rule
   double halves = 0.0;    ///< cut into blocks of half as many rows and columns
   double smallest = 0.0;  ///< cut into blocks of 64 x 64
-  double onednn = 0.0;    ///< dnnl_sgemm, whole, on OpenMP's team of as many threads
+  double onednn = 0.0;    ///< dnnl_sgemm, whole, on OpenMP's team of as many threads; infinite without oneDNN
   double limit = 0.0;     ///< seconds at the peak of arithmetic
 };
 

@@ -1,6 +1,9 @@
 // `fovea bench products`: linear layers at inference beside oneDNN's, and the limit of this machine.
 #include <fmt/format.h>
 
+#include <cmath>
+#include <string>
+
 #include "bench/products.h"
 #include "cli/bench.h"
 #include "cli/commands.h"
@@ -10,21 +13,28 @@
 namespace fovea::cli {
 namespace {
 
+// What was not measured is a dash.
+std::string number(double value, int digits) {
+  return std::isfinite(value) ? fmt::format("{:.{}f}", value, digits) : "-";
+}
+std::string ratio(double ours, double onednn) {
+  return std::isfinite(onednn) ? number(ours / onednn, 2) : "-";
+}
+
 void print_row(const bench::ProductRow& row) {
   fmt::print(
-      "{:>5} {:>5} {:>6} {:>10.1f} {:>10.1f} {:>10.1f} {:>10.1f} {:>10.1f} {:>7.2f} {:>7.2f} {:>7.2f} "
-      "{:>7.2f} {:>7.1f}\n",
+      "{:>5} {:>5} {:>6} {:>10.1f} {:>10.1f} {:>10.1f} {:>10.1f} {:>10} {:>7} {:>7} {:>7} {:>7} {:>7.1f}\n",
       row.rows, row.in, row.out, 1e6 * row.packed, 1e6 * row.int8, 1e6 * row.bf16, 1e6 * row.by_row,
-      1e6 * row.onednn, row.packed / row.onednn, row.int8 / row.onednn, row.bf16 / row.onednn,
-      row.by_row / row.onednn, 100.0 * row.limit / row.packed);
+      number(1e6 * row.onednn, 1), ratio(row.packed, row.onednn), ratio(row.int8, row.onednn),
+      ratio(row.bf16, row.onednn), ratio(row.by_row, row.onednn), 100.0 * row.limit / row.packed);
   std::fflush(stdout);
 }
 
 void print_training_row(const bench::TrainingProductRow& row) {
   const auto [what, rows, columns, depth, transposed] = row.product;
-  fmt::print("{:<28} {:>5} {:>7} {:>6} {:>10.0f} {:>10.0f} {:>8.2f} {:>8.2f} {:>8.2f} {:>7.0f}\n", what, rows,
-             columns, depth, 1e6 * row.gemm, 1e6 * row.onednn, row.gemm / row.onednn, row.halves / row.gemm,
-             row.smallest / row.gemm, 100.0 * row.limit / row.gemm);
+  fmt::print("{:<28} {:>5} {:>7} {:>6} {:>10.0f} {:>10} {:>8} {:>8.2f} {:>8.2f} {:>7.0f}\n", what, rows,
+             columns, depth, 1e6 * row.gemm, number(1e6 * row.onednn, 0), ratio(row.gemm, row.onednn),
+             row.halves / row.gemm, row.smallest / row.gemm, 100.0 * row.limit / row.gemm);
   std::fflush(stdout);
 }
 
@@ -49,7 +59,7 @@ void run(bench::ProductBench bench, int threads, bool training) {
       "in bf16, weights as they are by row, and oneDNN's sgemm. All but sgemm give a row the same bits in "
       "any batch. Times in µs, ratios to sgemm, and the share of the limit that packed weights of f32 "
       "reach, in %. The limit reads the matrix from memory, so a share above 100 means a matrix that "
-      "stayed in the caches.\n",
+      "stayed in the caches. Without libdnnl, sgemm is not measured.\n",
       bench.threads);
   fmt::print("{:>5} {:>5} {:>6} {:>10} {:>10} {:>10} {:>10} {:>10} {:>7} {:>7} {:>7} {:>7} {:>7}\n", "rows",
              "in", "out", "packed", "int8", "bf16", "by row", "sgemm", "packed", "int8", "bf16", "by row",

@@ -26,10 +26,12 @@ namespace {
 struct Sizes {
   std::int64_t m, n, k;
 };
-// One block, few blocks with remainders, many, blocks that are halved, and sums without terms.
+// One block, few blocks with remainders, many, blocks that are halved, sums without terms, one row, one
+// column, and few rows.
 constexpr Sizes all_sizes[] = {{1, 1, 1},       {5, 7, 3},     {257, 300, 40}, {64, 1030, 33}, {1000, 65, 9},
                                {130, 128, 600}, {96, 97, 700}, {2, 70, 515},   {27, 33, 257},  {1, 3, 0},
-                               {5, 1, 0},       {3, 4, 0},     {20, 33, 0}};
+                               {5, 1, 0},       {3, 4, 0},     {20, 33, 0},    {1, 259, 130},  {70, 1, 33},
+                               {11, 40, 101},   {1, 33, 700},  {300, 1, 5}};
 
 // How much further apart rows are than they are long, as those of a column slice.
 constexpr std::int64_t gap = 3;
@@ -95,6 +97,24 @@ TEST(Gemm, OfTilesAddsTheSumsOfSlices) {
           ASSERT_EQ(c.data<float>()[i], expected) << s.m << " x " << s.n << " x " << s.k << " at " << i;
         }
       }
+    }
+  }
+}
+
+// One row times a matrix goes down its columns, and one column times a transposed matrix likewise.
+TEST(Gemm, DownColumnsHasTheBitsOfTiles) {
+  if (!cpu_has_avx2() && !on_arm) GTEST_SKIP() << "without fused multiply-adds the bits are others";
+  for (const Sizes& s :
+       {Sizes{1, 70, 33}, {1, 259, 1000}, {1, 3, 1}, {1, 40, 0}, {70, 1, 33}, {259, 1, 1000}}) {
+    const Transpose transpose = s.m == 1 ? Transpose::no : Transpose::yes;
+    for (const Transpose other : {Transpose::no, Transpose::yes}) {
+      const Transpose ta = s.m == 1 ? other : transpose, tb = s.m == 1 ? transpose : other;
+      const Tensor x = room_for(s.m, s.k, 1), y = room_for(s.k, s.n, 2), bias = Tensor::normal({s.n}, 3),
+                   c = Tensor::zeros(DType::f32, {s.m, s.n}), by_tiles = c.clone();
+      const Matrix a = operand(x, s.m, s.k, ta), b = operand(y, s.k, s.n, tb);
+      f32_block(with_bias(s, a, b, bias, c, s.n));
+      f32_block_tiled(with_bias(s, a, b, bias, by_tiles, s.n));
+      EXPECT_EQ(std::memcmp(c.raw(), by_tiles.raw(), c.bytes()), 0) << s.m << " x " << s.n << " x " << s.k;
     }
   }
 }
@@ -242,8 +262,15 @@ TEST(Gemm, RoundsToNearestEvenAndKeepsNanAndInfinity) {
 
 TEST(Gemm, HasTheSameBitsForAnyNumberOfThreads) {
   std::vector<Sizes> sizes(std::begin(all_sizes), std::end(all_sizes));
-  // Other blocks for five threads than for one. For these the last row of 145 is a block of its own.
-  for (const Sizes& s : {Sizes{130, 128, 1500}, {145, 64, 1800}, {33, 257, 3100}, {513, 300, 90}}) {
+  // Other blocks for five threads than for one. For these the last row of 145, and of 193, is a block of its
+  // own. The last three have few rows, one row and one column.
+  for (const Sizes& s : {Sizes{130, 128, 1500},
+                         {145, 64, 1800},
+                         {33, 257, 3100},
+                         {513, 300, 90},
+                         {11, 512, 1700},
+                         {1, 512, 17000},
+                         {193, 1, 80000}}) {
     const GemmBlock one = gemm_block(s.m, s.n, s.k, 1), five = gemm_block(s.m, s.n, s.k, 5);
     ASSERT_GT(one.rows * one.columns, five.rows * five.columns);
     sizes.push_back(s);
@@ -275,8 +302,8 @@ TEST(Gemm, HasTheSameBitsForAnyNumberOfThreads) {
 
 // Two products in one loop of the threads, one of them by shared panels, have the bits of two calls.
 TEST(Gemm, HasTheSameBitsBySharedPanelsAndBesideAnotherProduct) {
-  // Panels of one slice and of several, blocks whose columns are no multiple of a panel, one by oneDNN, and
-  // sums without terms.
+  // Panels of one slice and of several, blocks whose columns are no multiple of a panel, one row, and sums
+  // without terms.
   for (const Sizes& s :
        {Sizes{70, 1100, 128}, {300, 128, 2000}, {33, 257, 3100}, {145, 40, 385}, {1, 70, 30}, {20, 33, 0}}) {
     for (const Transpose ta : {Transpose::no, Transpose::yes}) {

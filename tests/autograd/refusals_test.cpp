@@ -247,8 +247,7 @@ TEST(Dropout, DecidesByTheDocumentedByte) {
   }
 }
 
-// Every op whose sums run over rows, large enough to be split. oneDNN's products are left out, because
-// their bits may depend on the number of threads.
+// Every op whose sums run over rows, large enough to be split.
 TEST(Threads, TheirNumberChangesNoBit) {
   const auto run = [](Executor* executor) {
     set_default_executor(executor);

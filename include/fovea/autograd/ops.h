@@ -2,7 +2,7 @@
 // with parameters are in nn/. Open this header first; var.h explains the tape.
 //
 // Each op's backward stands beside its forward in src/autograd. Every op checks the shapes of its arguments
-// (InvalidArgument). Matrix products run on oneDNN, attention on the engine. `...` is any leading shape,
+// (InvalidArgument). Attention runs on the engine. `...` is any leading shape,
 // contiguous.
 #pragma once
 
@@ -47,8 +47,11 @@ Var gated(Activation activation, const Var& gate, const Var& x);
 Var dropout(const Var& x, float rate, std::uint64_t seed, std::uint64_t stream);
 
 // -- shape
+/// The same elements in another shape.
 Var reshape(const Var& x, Shape shape);
+/// The parts one behind the other along `axis`; -1 is the last axis. Their other sizes are equal.
 Var concat(std::span<const Var> parts, int axis);
+/// Elements [begin, begin + length) of `axis`, which is counted as in concat.
 Var slice(const Var& x, int axis, std::int64_t begin, std::int64_t length);
 /// x [B, T, D], index [B] -> [B, D]: row index[b] of entry b.
 Var gather_rows(const Var& x, std::span<const std::int64_t> index);

@@ -1,4 +1,4 @@
-// Touches every room above the engine and each library behind it (oneDNN, OpenMP, SentencePiece), so
+// Touches every room above the engine and each library behind it (SentencePiece, PCRE2, utf8proc), so
 // that a missing dependency of the installed package fails to link here.
 #include <filesystem>
 #include <iostream>
