@@ -124,8 +124,8 @@ void run(const AnswerCommand& o) {
 
 void register_answer(Command app) {
   auto o = std::make_shared<AnswerCommand>();
-  Command command =
-      app.add_subcommand("answer", std::string("Find the answer to a question in texts; ") + bad_lines_help);
+  Command command = app.add_subcommand("answer", "Find the answer to a question in texts");
+  command.footer(bad_lines_help);
   add_head_options(command, o->head, "contexts in which the answer is sought");
   command.add_option("--question", o->question, "what is asked").required();
   command.add_option("--top-k", o->top_k, "answers for each context, the best first")

@@ -86,8 +86,8 @@ void run(AttendOptions& o) {
 
 void register_attend(Command app) {
   auto o = std::make_shared<AttendOptions>();
-  Command command = app.add_subcommand(
-      "attend", "Run the attention engine on NumPy files (f32, f64; [batch, heads, length, dim])");
+  Command command = app.add_subcommand("attend", "Run the attention engine on NumPy files");
+  command.footer("Arrays are f32 or f64, [batch, heads, length, dim].");
   add_attend_options(command, *o);
   command.callback([o] { run(*o); });
 }

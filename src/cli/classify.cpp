@@ -48,8 +48,8 @@ void run(const ClassifyCommand& o) {
 
 void register_classify(Command app) {
   auto o = std::make_shared<ClassifyCommand>();
-  Command command =
-      app.add_subcommand("classify", std::string("Say which labels texts have; ") + bad_lines_help);
+  Command command = app.add_subcommand("classify", "Say which labels texts have");
+  command.footer(bad_lines_help);
   add_head_options(command, o->head, "texts to classify");
   add_truncate(command, o->head);
   command.add_option("--top-k", o->top_k, "labels for each text, the best first; 0: all");

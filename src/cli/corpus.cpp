@@ -66,9 +66,7 @@ void run_manuals(const CorpusCommand& o) {
 }  // namespace
 
 void register_corpus(Command app) {
-  Command corpus = app.add_subcommand(
-      "corpus",
-      "Write a parallel corpus, generated or from this machine's gettext catalogues, or a text to continue");
+  Command corpus = app.add_subcommand("corpus", "Write a parallel corpus, or a text for language models");
   corpus.require_subcommand();
   auto g = std::make_shared<CorpusCommand>();
   Command generated =

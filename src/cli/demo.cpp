@@ -4,6 +4,7 @@
 #include <chrono>
 #include <filesystem>
 #include <fstream>
+#include <optional>
 #include <vector>
 
 #include "cli/commands.h"
@@ -23,7 +24,7 @@ namespace {
 
 struct DemoCommand {
   std::string output = "demo";
-  double minutes = 1.0;  // a model
+  double minutes = 1.0;  // of each model
   std::int64_t pairs = 30000;
   int threads = 0;
   std::uint64_t seed = 1;
@@ -93,7 +94,7 @@ constexpr std::int64_t batch_words = 800;
 // With the mean of a single stretch, a model once had 951 updates for its minute, which took 35 s.
 std::int64_t updates_in_time(const DemoCommand& o, models::SequenceToSequence& model,
                              const train::Data& data) {
-  constexpr std::int64_t skipped = 5, stretch = 10, stretches = 6;  // the first ones also find memory
+  constexpr std::int64_t skipped = 5, stretch = 10, stretches = 6;  // the first updates also allocate
   const auto batches = train::make_batches(data.train, batch_words, o.seed, 0);
   const std::int64_t updates = std::min<std::int64_t>(skipped + stretch * stretches, std::ssize(batches));
   double began = 0.0;
@@ -130,7 +131,7 @@ train::TrainOptions options_of(const DemoCommand& o, const Contender& c, std::in
   t.adam = {.beta1 = 0.9, .beta2 = 0.98, .epsilon = 1e-8, .clip_norm = 1.0};
   t.smoothing = 0.0f;
   t.max_updates = updates;
-  // The last one at the end; more of them would take as long as the training.
+  // Six at most, the last one at the end. More would take as long as the training.
   t.validate_every = std::max<std::int64_t>(200, (updates + 5) / 6);
   t.save_every = 0;
   t.seed = o.seed;
@@ -141,8 +142,8 @@ train::TrainOptions options_of(const DemoCommand& o, const Contender& c, std::in
 struct Trained {
   train::Result result;
   train::Translator translator;
-  std::vector<double> bleu;  // a bucket
-  double error_rate = -1.0;
+  std::vector<double> bleu;          // of each bucket
+  std::optional<double> error_rate;  // of a model with attention
 };
 
 std::vector<double> bleu_by_length(train::Translator& translator, const DemoCommand& o) {
@@ -179,6 +180,10 @@ double alignment_error_rate(train::Translator& translator, const DemoCommand& o)
   return text::score_alignments(proposed, text::as_gold(test.alignments)).error_rate();
 }
 
+std::string error_rate_text(const Trained& trained, const char* none) {
+  return trained.error_rate ? fmt::format("{:.3f}", *trained.error_rate) : none;
+}
+
 void print_table(const std::vector<Trained>& trained) {
   fmt::print("\nBLEU on held-out sentences, by length of the source (words)\n{:<24}", "");
   for (const Bucket& bucket : buckets) fmt::print("{:>10}", bucket.name);
@@ -186,7 +191,7 @@ void print_table(const std::vector<Trained>& trained) {
   for (std::size_t i = 0; i < trained.size(); ++i) {
     fmt::print("{:<24}", contenders[i].name);
     for (const double score : trained[i].bleu) fmt::print("{:>10.1f}", score);
-    fmt::print("{:>18}\n", trained[i].error_rate < 0 ? "-" : fmt::format("{:.3f}", trained[i].error_rate));
+    fmt::print("{:>18}\n", error_rate_text(trained[i], "-"));
   }
 }
 
@@ -224,8 +229,8 @@ void fill_report(const std::vector<Trained>& trained, inspect::ReportData& repor
   report.title = "Fovea: three models learn to translate";
   report.notes = {
       "An RNN without attention, an RNN with additive attention and a Transformer, each trained for the same "
-      "time on the built-in "
-      "English-French corpus. Without attention the decoder has one fixed vector for the whole sentence: it "
+      "time on the built-in English-French corpus. Without attention the decoder has one fixed vector for "
+      "the whole sentence: it "
       "breaks on long ones."};
   inspect::BarChart bars{"BLEU by sentence length", "words of the source", "BLEU", {}, {}};
   inspect::LineChart bleu{"Validation BLEU", "seconds of training", "BLEU", {}},
@@ -248,7 +253,7 @@ void fill_report(const std::vector<Trained>& trained, inspect::ReportData& repor
     loss.curves.push_back(losses);
     std::vector<std::string> row{name};
     for (const double score : trained[i].bleu) row.push_back(fmt::format("{:.1f}", score));
-    row.push_back(trained[i].error_rate < 0 ? "" : fmt::format("{:.3f}", trained[i].error_rate));
+    row.push_back(error_rate_text(trained[i], ""));
     table.rows.push_back(row);
   }
   report.bars = {bars};
@@ -273,7 +278,7 @@ void run(const DemoCommand& o) {
   catch_signals();
   nn::use_threads(o.threads);
   claim_folder(o.output);
-  (void)drawing();  // what is missing is said before an hour of training, not behind it
+  (void)drawing();  // throws now, not after the training, if its library is missing
   const auto begin = std::chrono::steady_clock::now();
   const text::ParallelCorpus corpus = mixed(o, o.pairs, text::Split::train),
                              valid = mixed(o, 150, text::Split::valid);
@@ -294,7 +299,7 @@ void run(const DemoCommand& o) {
     train::Result result =
         train::train(*model, data, training, train::Start::fresh, progress, stop_requested);
     if (result.ended == train::Ended::stopped) throw Stopped{"stopped"};
-    Trained one{std::move(result), train::Translator(std::move(model), std::move(tokenizer)), {}, -1.0};
+    Trained one{std::move(result), train::Translator(std::move(model), std::move(tokenizer)), {}, {}};
     one.bleu = bleu_by_length(one.translator, o);
     if (stop_requested()) throw Stopped{"stopped"};
     if (one.translator.model().attends()) one.error_rate = alignment_error_rate(one.translator, o);
@@ -316,8 +321,7 @@ void run(const DemoCommand& o) {
 
 void register_demo(Command app) {
   auto o = std::make_shared<DemoCommand>();
-  Command command =
-      app.add_subcommand("demo", "Train three models side by side and show what attention cures");
+  Command command = app.add_subcommand("demo", "Train three models and show what attention cures");
   command.add_option("--output", o->output, "folder for models and report");
   command.add_option("--minutes", o->minutes, "of training a model").check(positive());
   command.add_option("--pairs", o->pairs, "of the generated corpus").check(in_range(100, 1000000));

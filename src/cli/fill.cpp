@@ -111,8 +111,8 @@ void run(const FillCommand& o) {
 
 void register_fill(Command app) {
   auto o = std::make_shared<FillCommand>();
-  Command command = app.add_subcommand(
-      "fill", std::string("Say which words fit in the place of a mask, such as [MASK]; ") + bad_lines_help);
+  Command command = app.add_subcommand("fill", "Say which words fit in the place of a mask");
+  command.footer(bad_lines_help);
   add_head_options(command, o->head, "texts with the mask token of the model");
   command.add_option("--top-k", o->top_k, "tokens for each mask, the best first").check(positive());
   command.callback([o] {

@@ -319,9 +319,7 @@ void run(const InspectCommand& o) {
 
 void register_inspect(Command app) {
   auto o = std::make_shared<InspectCommand>();
-  Command command = app.add_subcommand("inspect",
-                                       "Write every layer's and head's attention matrix as a page and a "
-                                       "picture, and the words joined by arcs");
+  Command command = app.add_subcommand("inspect", "Draw the attention of all layers and heads");
   command.add_option("--model", o->model, "folder of a model, of ours or of transformers").required();
   command.add_option("--source", o->source, "the sentence to read");
   command.add_option("--target", o->target, "the sentence to write; default: the model's own translation");

@@ -82,31 +82,35 @@ bool wait_for_input(int descriptor) {
   return false;
 }
 
+// In the order of `fovea --help`, where each group has a heading.
 struct NamedCommand {
   std::string_view name;
+  const char* group;
   void (*add)(Command app);
   bool profiled = false;
 };
-constexpr NamedCommand commands[] = {{"train", register_train, true},
-                                     {"translate", register_translate, true},
-                                     {"shortlist", register_shortlist},
-                                     {"summarize", register_summarize, true},
-                                     {"generate", register_generate, true},
-                                     {"embed", register_embed, true},
-                                     {"classify", register_classify, true},
-                                     {"tag", register_tag, true},
-                                     {"answer", register_answer, true},
-                                     {"fill", register_fill, true},
-                                     {"rank", register_rank, true},
-                                     {"convert", register_convert},
-                                     {"show", register_show},
-                                     {"tokenize", register_tokenize},
-                                     {"score", register_score},
-                                     {"corpus", register_corpus},
-                                     {"inspect", register_inspect},
-                                     {"attend", register_attend},
-                                     {"bench", register_bench},
-                                     {"demo", register_demo}};
+constexpr const char *train_group = "Train models", *run_group = "Run models",
+                     *folder_group = "Model folders", *look_group = "Look inside and measure";
+constexpr NamedCommand commands[] = {{"train", train_group, register_train, true},
+                                     {"corpus", train_group, register_corpus},
+                                     {"shortlist", train_group, register_shortlist},
+                                     {"demo", train_group, register_demo},
+                                     {"translate", run_group, register_translate, true},
+                                     {"summarize", run_group, register_summarize, true},
+                                     {"generate", run_group, register_generate, true},
+                                     {"embed", run_group, register_embed, true},
+                                     {"classify", run_group, register_classify, true},
+                                     {"tag", run_group, register_tag, true},
+                                     {"answer", run_group, register_answer, true},
+                                     {"fill", run_group, register_fill, true},
+                                     {"rank", run_group, register_rank, true},
+                                     {"tokenize", run_group, register_tokenize},
+                                     {"show", folder_group, register_show},
+                                     {"convert", folder_group, register_convert},
+                                     {"inspect", look_group, register_inspect},
+                                     {"score", look_group, register_score},
+                                     {"attend", look_group, register_attend},
+                                     {"bench", look_group, register_bench}};
 
 // Adds the command that the first argument names, or all of them if it names none. With all of them
 // `perf stat -r 200 fovea convert --help` took 8.2 to 10.2 ms of a Zen 3, with one 5.5 to 7.0.
@@ -115,8 +119,26 @@ static void add_commands(Command app, std::string_view first, ProfiledRun& profi
   for (const NamedCommand& command : commands) {
     if (is_named && command.name != first) continue;
     command.add(app);
-    if (command.profiled) profiled.add_to(app, std::string(command.name));
+    const std::string name(command.name);
+    app.subcommand(name).group(command.group);
+    if (command.profiled) profiled.add_to(app, name);
   }
+}
+
+// FOVEA_ISA is set by the user, who need not know which function reads it.
+static std::string message_of(const InvalidArgument& error) {
+  const std::string message = error.what(), read_by = error.function() + ": argument 'FOVEA_ISA'";
+  return message.starts_with(read_by) ? "environment variable FOVEA_ISA" + message.substr(read_by.size())
+                                      : message;
+}
+
+// Prints a single line, even if a file's content put line breaks into the message. A command's own message
+// begins with its name, such as "fovea attend: argument ...".
+static void print_error(std::string message) {
+  std::ranges::replace_if(
+      message, [](char c) { return static_cast<unsigned char>(c) < ' ' || c == 127; }, ' ');
+  const bool is_named = message.starts_with("fovea ") || message.starts_with("fovea:");
+  std::fprintf(stderr, "%s%s\n", is_named ? "" : "fovea: ", message.c_str());
 }
 
 // Output that could not be written, such as on a full disk, is a failure.
@@ -126,9 +148,8 @@ static int end_of_output() {
   return 1;
 }
 
-// No handler: Debian's oneDNN 2.6.3 points the stack pointer into its workspace inside a product, and a
-// handler's frame there overwrites the heap. The
-// signals are blocked before any other thread starts, which inherits that, and one thread waits for them.
+// No signal handler is installed: it could call almost nothing, wherever it interrupts a thread. Threads
+// inherit the blocked signals, so they are blocked before the first thread starts. One thread waits for them.
 static void wait_for_signals(std::function<void(int)> take) {
   sigset_t set;
   sigemptyset(&set);
@@ -184,7 +205,7 @@ int main(int argc, char** argv) {
     try {
       profiled.finish();
     } catch (const std::exception& error) {
-      std::fprintf(stderr, "fovea: %s\n", error.what());
+      fovea::cli::print_error(error.what());
     }
   };
   try {
@@ -204,13 +225,10 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "fovea: %s: %s\n", error.path1().c_str(), error.code().message().c_str());
   } catch (const std::bad_alloc&) {
     std::fprintf(stderr, "fovea: memory ran out\n");
+  } catch (const fovea::InvalidArgument& error) {
+    fovea::cli::print_error(fovea::cli::message_of(error));
   } catch (const std::exception& error) {
-    // A single line, even if a file's content put line breaks into the message.
-    std::string line = error.what();
-    std::replace_if(
-        line.begin(), line.end(), [](char c) { return static_cast<unsigned char>(c) < ' ' || c == 127; },
-        ' ');
-    std::fprintf(stderr, "fovea: %s\n", line.c_str());
+    fovea::cli::print_error(error.what());
   }
   return 1;
 }

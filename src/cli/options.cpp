@@ -7,13 +7,13 @@
 #include <cstdio>
 #include <cstdlib>
 #include <iostream>
-#include <numeric>
 #include <optional>
 #include <set>
 #include <sstream>
 #include <type_traits>
 #include <utility>
 
+#include "cli/nearest_name.h"
 #include "core/excerpt.h"
 
 namespace fovea::cli {
@@ -173,6 +173,12 @@ bool Option::given() const {
 Command Command::add_subcommand(const std::string& name, const std::string& about) {
   return Command(app_->add_subcommand(name, about));
 }
+void Command::group(const std::string& heading) {
+  app_->group(heading);
+}
+void Command::footer(const std::string& text) {
+  app_->footer(text);
+}
 void Command::require_subcommand() {
   app_->require_subcommand(1);
 }
@@ -199,6 +205,7 @@ template Option Command::add_option(const std::string&, std::vector<std::string>
 template Option Command::add_option(const std::string&, std::vector<int>&, const std::string&);
 template Option Command::add_option(const std::string&, std::vector<std::int64_t>&, const std::string&);
 template Option Command::add_option(const std::string&, std::optional<std::string>&, const std::string&);
+template Option Command::add_option(const std::string&, std::optional<int>&, const std::string&);
 template Option Command::add_option(const std::string&, std::optional<std::int64_t>&, const std::string&);
 template Option Command::add_option(const std::string&, std::optional<std::uint64_t>&, const std::string&);
 template Option Command::add_option(const std::string&, std::optional<double>&, const std::string&);
@@ -302,32 +309,75 @@ std::vector<std::string> with_empty_values(CLI::App& app, const std::vector<std:
   return read;
 }
 
-std::size_t edit_distance(const std::string& a, const std::string& b) {
-  std::vector<std::size_t> row(b.size() + 1);
-  std::iota(row.begin(), row.end(), std::size_t{0});
-  for (std::size_t i = 0; i < a.size(); ++i) {
-    std::size_t diagonal = row[0];
-    row[0] = i + 1;
-    for (std::size_t j = 0; j < b.size(); ++j) {
-      const std::size_t changed = diagonal + (a[i] == b[j] ? 0 : 1);
-      diagonal = row[j + 1];
-      row[j + 1] = std::min({changed, row[j] + 1, diagonal + 1});
-    }
-  }
-  return row.back();
-}
-
 // The command that was asked for, as deep as it was understood.
 const CLI::App& innermost(const CLI::App& app) {
   const std::vector<CLI::App*> chosen = app.get_subcommands();
   return chosen.empty() ? app : innermost(*chosen.front());
 }
 
+std::vector<std::string> commands_below(const CLI::App& command) {
+  std::vector<std::string> names;
+  for (const CLI::App* below : command.get_subcommands([](const CLI::App*) { return true; }))
+    names.push_back(below->get_name());
+  return names;
+}
+
+// As a user writes it: "fovea score".
+std::string full_name(const CLI::App& command) {
+  const CLI::App* above = command.get_parent();
+  return above ? full_name(*above) + " " + command.get_name() : "fovea";
+}
+
+// Ends an error about a name that is not among the command's.
+std::string listed_by(const CLI::App& command) {
+  return "`" + full_name(command) + " --help` lists them";
+}
+
+// What is wrong with a word that the command does not know.
+std::string unknown_word_problem(const CLI::App& command, const std::string& word) {
+  const std::vector<std::string> below = commands_below(command);
+  std::vector<std::string> names = below;
+  for (const CLI::Option* option : command.get_options()) {
+    for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+  }
+  const std::string bare = word.substr(0, word.find('='));
+  const bool known = std::ranges::find(names, bare) != names.end();
+  const std::string shown = fovea::excerpt(known ? word : bare);
+  if (known && bare.starts_with('-'))
+    return "'" + shown + "': it belongs behind '" + command.get_name() + "'";
+  const std::string meant = known ? bare : nearest_name(names, bare);
+  const std::string hint = meant.empty() ? listed_by(command) : "did you mean " + meant + "?";
+  if (word.starts_with('-')) return shown + ": there is no such option; " + hint;
+  return "'" + shown + "'" + (below.empty() ? ": expected an option; " : " is no command; ") + hint;
+}
+
+// A line for each unknown option, or for the first unknown word.
+std::string unknown_words_problem(const CLI::App& app) {
+  const CLI::App& command = innermost(app);
+  std::string lines;
+  for (const std::string& word : app.remaining(true)) {
+    const bool option = word.starts_with('-');
+    if (!option && !lines.empty()) continue;  // perhaps the value of the unknown option
+    lines += unknown_word_problem(command, word) + "\n";
+    if (!option) break;  // what follows was perhaps meant for this command
+  }
+  return lines;
+}
+
+// What is wrong with a command that needs one of those below it.
+std::string missing_command_problem(const CLI::App& command) {
+  const std::string expected = full_name(command) + ": expected ";
+  if (!command.get_parent()) return expected + "a command; " + listed_by(command) + "\n";
+  std::vector<std::string> names = commands_below(command);
+  const std::string last = names.back();
+  names.pop_back();
+  return expected + CLI::detail::join(names, ", ") + " or " + last + "\n";
+}
+
 // What is wrong with the options, in the form of the other errors: CLI11 has words of its own for an option
 // without its value ("--seed: 1 required UINT missing"), for one that came twice ("--model: At Most 1
 // required but received 2") and for a flag with a value.
-std::string problem_of(const CLI::ParseError& error, const std::string& message) {
-  if (!dynamic_cast<const CLI::ArgumentMismatch*>(&error)) return message;
+std::string mismatch_problem(const CLI::ArgumentMismatch& error, const std::string& message) {
   const std::string what = error.what(), name = what.substr(0, what.find(':'));
   std::string problem;
   if (what.ends_with(" missing") || what.find("At least") != std::string::npos)
@@ -340,30 +390,18 @@ std::string problem_of(const CLI::ParseError& error, const std::string& message)
   return problem.empty() || line == std::string::npos ? message : problem + message.substr(line + 1);
 }
 
-// About each word that was not understood: the option or command nearest to it if one is near, and that an
-// option stands before its command. `first` is the word behind the command: if it names no command, that is
-// said too.
-void suggest(const CLI::App& app, const std::string& first) {
+// `message` is what CLI11 says of the error.
+std::string problem_of(const CLI::App& app, const CLI::ParseError& error, const std::string& message) {
+  const bool incomplete = dynamic_cast<const CLI::RequiredError*>(&error) != nullptr;
+  if (incomplete || dynamic_cast<const CLI::ExtrasError*>(&error)) {
+    // What is required may be missing because it is misspelt.
+    const std::string problem = unknown_words_problem(app);
+    if (!problem.empty()) return problem;
+  }
   const CLI::App& command = innermost(app);
-  std::vector<std::string> names;
-  for (const CLI::Option* option : command.get_options()) {
-    for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
-  }
-  const std::vector<const CLI::App*> commands = command.get_subcommands([](const CLI::App*) { return true; });
-  for (const CLI::App* below : commands) names.push_back(below->get_name());
-  for (const std::string& word : app.remaining(true)) {
-    const std::string bare = word.substr(0, word.find('='));
-    const auto near = std::min_element(names.begin(), names.end(), [&](const auto& a, const auto& b) {
-      return edit_distance(a, bare) < edit_distance(b, bare);
-    });
-    const std::string shown = fovea::excerpt(near != names.end() && *near == bare ? word : bare);
-    if (near != names.end() && *near == bare && bare.starts_with('-'))
-      std::fprintf(stderr, "'%s': it belongs behind '%s'\n", shown.c_str(), command.get_name().c_str());
-    else if (near != names.end() && edit_distance(*near, bare) <= 1 + bare.size() / 4)
-      std::fprintf(stderr, "'%s': did you mean %s?\n", shown.c_str(), near->c_str());
-    else if (!commands.empty() && word == first && !word.empty() && !word.starts_with('-'))
-      std::fprintf(stderr, "'%s': there is no such command\n", shown.c_str());
-  }
+  if (incomplete && command.get_require_subcommand_min() > 0) return missing_command_problem(command);
+  const auto* mismatch = dynamic_cast<const CLI::ArgumentMismatch*>(&error);
+  return mismatch ? mismatch_problem(*mismatch, message) : message;
 }
 
 }  // namespace
@@ -388,14 +426,11 @@ std::optional<int> CommandLine::run(std::vector<std::string> arguments) {
     app_->parse(static_cast<int>(words.size()), words.data());
     return std::nullopt;
   } catch (const CLI::ParseError& error) {
-    // The message repeats the value, and an argument may be of any length.
     std::ostringstream message;
     if (app_->exit(error, std::cout, message) == 0) return 0;  // --help, --version
-    std::fprintf(stderr, "%s", excerpt_words(problem_of(error, message.str()), 200).c_str());
-    std::size_t depth = 1;
-    for (const CLI::App* at = app_.get(); !at->get_subcommands().empty(); at = at->get_subcommands().front())
-      ++depth;
-    suggest(*app_, depth < arguments.size() ? arguments[depth] : "");
+    // The message repeats the value, and an argument may be of any length.
+    const std::string problem = problem_of(*app_, error, message.str());
+    std::fprintf(stderr, "%s", excerpt_words(problem, 200).c_str());
     return 2;
   }
 }

@@ -79,7 +79,7 @@ concept IsAnyOf = (std::same_as<T, Others> || ...);
 template <class T>
 concept OptionValue =
     IsAnyOf<T, std::string, int, std::int64_t, std::uint64_t, double, std::vector<std::string>,
-            std::vector<int>, std::vector<std::int64_t>, std::optional<std::string>,
+            std::vector<int>, std::vector<std::int64_t>, std::optional<std::string>, std::optional<int>,
             std::optional<std::int64_t>, std::optional<std::uint64_t>, std::optional<double>>;
 
 /// A handle of a command or of one of its subcommands. What options write to has to live until the command
@@ -88,7 +88,12 @@ class Command {
  public:
   explicit Command(CLI::App* app) : app_(app) {}
 
+  /// `about` is a short line: the help of the command above repeats it.
   Command add_subcommand(const std::string& name, const std::string& about);
+  /// The heading that the command stands under in the help of the command above.
+  void group(const std::string& heading);
+  /// What the command's own help says below its options.
+  void footer(const std::string& text);
   void require_subcommand();
   /// Runs when all arguments have been read.
   void callback(std::function<void()> run);
@@ -143,7 +148,7 @@ class CommandLine {
   Command command() { return Command(app_.get()); }
   /// Reads the arguments, of which the first is the program's name, and runs the command that they name. The
   /// result is the exit status where no command has run. It is 0 after the help or the version, which go to
-  /// standard output. It is 2 after a complaint on standard error, which names the option or command that was
+  /// standard output. It is 2 after an error on standard error, which names the option or command that was
   /// perhaps meant. What a command throws passes through. To be called once.
   std::optional<int> run(std::vector<std::string> arguments);
 

@@ -83,10 +83,9 @@ void run(const RankCommand& o) {
 
 void register_rank(Command app) {
   auto o = std::make_shared<RankCommand>();
-  Command command = app.add_subcommand("rank",
-                                       "Sort passages by how well they answer a query, by a model that "
-                                       "scores pairs of texts or by the vectors "
-                                       "of sentence-transformers");
+  Command command = app.add_subcommand("rank", "Sort passages by how well they answer a query");
+  command.footer(
+      "The model scores pairs of texts, or is one of sentence-transformers, whose vectors are compared.");
   add_head_options(command, o->head, "passages, which are cut where they are too long");
   command.add_option("--query", o->query, "what is sought").required();
   command.add_option("--top-k", o->top_k, "passages that are printed; 0: all");

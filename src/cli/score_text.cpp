@@ -60,7 +60,6 @@ void score_in_windows(const ScoreTextCommand& o, const models::ModelFolder& fold
     throw InvalidArgument("fovea score text", "--window",
                           fmt::format("at most the {} ids that the model reads", model.longest()),
                           std::to_string(o.window));
-  constexpr std::size_t longest_text = std::size_t{1} << 32;
   const std::string text = read_whole(o.text.input, longest_text);
   const Ids ids = read_coder(folder, model.config().vocabulary)->begun(text);
   if (ids.size() < 2)

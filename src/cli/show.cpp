@@ -240,8 +240,11 @@ void run(const ShowCommand& o) {
     print_sizes(c);
     if (!c.labels.empty()) fmt::print("labels      {}\n", fmt::join(c.labels, ", "));
   }
-  fmt::print("weights     {} elements in {} tensors, {} bytes\n", report.parameters, report.tensors,
-             report.bytes);
+  if (report.tensors > 0)
+    fmt::print("weights     {} elements in {} tensors, {} bytes\n", report.parameters, report.tensors,
+               report.bytes);
+  else
+    fmt::print("weights     none\n");
   for (const auto& [type, count] : report.types) fmt::print("            {} of {}\n", count, type);
   print(tokenizer);
   if (sentences) {
@@ -267,8 +270,7 @@ void run(const ShowCommand& o) {
 
 void register_show(Command app) {
   auto o = std::make_shared<ShowCommand>();
-  Command command =
-      app.add_subcommand("show", "Say what the folder of a model is, and whether it can be run");
+  Command command = app.add_subcommand("show", "Say which model a folder has, and whether it runs");
   command.add_option("folder", o->folder, "folder with config.json and weights");
   command.add_flag("--families", o->families,
                    "list the model_types of transformers that run, and their classes");

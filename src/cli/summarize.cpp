@@ -22,6 +22,7 @@ struct SummarizeCommand {
 
 void run(const SummarizeCommand& o) {
   const std::string command = "fovea summarize";
+  const models::ModelFolder folder(o.text.model);
   if (!train::FamilyTranslator::is_in(o.text.model))
     throw FileError(o.text.model, -1,
                     "is no translator with its tokenizer: expected a folder of T5, BART, mBART or Marian");
@@ -29,7 +30,7 @@ void run(const SummarizeCommand& o) {
   family.weights = autograd::parse_weight_type(o.weights);
   if (o.truncate) family.long_texts = train::LongTexts::cut;
   if (family.task.empty()) {
-    const std::vector<std::string> tasks = models::ModelFolder(o.text.model).tasks();
+    const std::vector<std::string> tasks = folder.tasks();
     if (std::ranges::find(tasks, "summarization") != tasks.end()) family.task = "summarization";
   }
   const train::FamilyTranslator translator = read_family_translator(command, o.text.model, family);
@@ -44,11 +45,8 @@ void run(const SummarizeCommand& o) {
 
 void register_summarize(Command app) {
   auto o = std::make_shared<SummarizeCommand>();
-  Command command = app.add_subcommand(
-      "summarize",
-      std::string("Write shorter texts: with T5, BART, mBART and Marian of transformers. An empty line has "
-                  "an empty summary; ") +
-          bad_lines_help);
+  Command command = app.add_subcommand("summarize", "Write shorter texts with T5, BART, mBART or Marian");
+  command.footer(std::string("An empty line has an empty summary. ") + bad_lines_help);
   train::FamilyTranslatorOptions& family = o->family;
   family.batch = 8;  // texts are longer than sentences
   add_text_options(command, o->text, "texts to shorten");

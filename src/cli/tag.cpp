@@ -74,8 +74,8 @@ void run(const TagCommand& o) {
 
 void register_tag(Command app) {
   auto o = std::make_shared<TagCommand>();
-  Command command = app.add_subcommand(
-      "tag", std::string("Find names and other labelled words in texts; ") + bad_lines_help);
+  Command command = app.add_subcommand("tag", "Find names and other labelled words in texts");
+  command.footer(bad_lines_help);
   add_head_options(command, o->head, "texts to tag");
   add_truncate(command, o->head);
   const std::vector<std::pair<std::string, TagJoin>> joins{{"none", TagJoin::none},

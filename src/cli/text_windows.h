@@ -15,8 +15,8 @@ namespace fovea::cli {
 
 /// What the help says of lines that cannot be answered.
 inline constexpr const char* bad_lines_help =
-    "a line that is not UTF-8, has more than 65,536 bytes or is too long for the model is named on standard "
-    "error and answered by an empty line, and the exit status is 1";
+    "A line that is not UTF-8, has more than 65,536 bytes or is too long for the model is named on standard "
+    "error and answered by an empty line, and the exit status is 1.";
 
 /// The texts of the arguments, or the lines of a file or of standard input. A window of lines is closed when
 /// no more can be read without waiting, so that each line of a conversation is answered before the next one.

@@ -23,6 +23,9 @@ struct TextOptions {
 /// Adds --model, --input, the texts as arguments, --json and --cpu-threads. `texts` says what a text is.
 void add_text_options(Command command, TextOptions& options, const std::string& texts);
 
+/// The bytes of a text that is read whole.
+inline constexpr std::size_t longest_text = std::size_t{1} << 32;
+
 /// The file of an --input: standard input for "-" and for none.
 std::string input_path(const std::string& input);
 

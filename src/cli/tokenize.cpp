@@ -203,8 +203,8 @@ void run(const TokenizeCommand& o) {
 
 void register_tokenize(Command app) {
   auto o = std::make_shared<TokenizeCommand>();
-  Command command = app.add_subcommand(
-      "tokenize", std::string("Write the token ids of texts, or the texts of ids; ") + bad_lines_help);
+  Command command = app.add_subcommand("tokenize", "Write the token ids of texts, or the texts of ids");
+  command.footer(bad_lines_help);
   command.add_option("--model", o->model, "folder with a tokenizer, or a tokenizer.json").required();
   Option input = command.add_option("--input", o->input, "a text a line, or with --decode ids");
   command.add_option("--output", o->output, "default standard output");

@@ -11,10 +11,9 @@
 namespace fovea::cli {
 namespace {
 
-using Options = TrainCommand;
-
-// Positions that act in attention of a side to itself, or in retention.
-void refuse_positions_of_attention(const Options& o) {
+// Refuses --positions that no layer uses. Attention of a side to itself uses all of them, a mixer that reads
+// one side all but relative ones, and retention rotary ones.
+void refuse_positions_of_attention(const TrainCommand& o) {
   if (o.positions == "sinusoidal") return;
   const auto acts = [&](models::LayerMixer mixer) {
     return mixer == models::LayerMixer::attention ||
@@ -26,7 +25,7 @@ void refuse_positions_of_attention(const Options& o) {
                           "sinusoidal, because no layer has attention to its own side", o.positions);
 }
 
-void check_heads(const Options& o) {
+void check_heads(const TrainCommand& o) {
   const auto refuse = [&](const std::string& expected) {
     throw InvalidArgument("fovea train", "--heads", expected, std::to_string(o.heads));
   };
@@ -36,7 +35,7 @@ void check_heads(const Options& o) {
 }
 
 // Refuses options that this training would ignore.
-void refuse_unused(Command command, const Options& o) {
+void refuse_unused(Command command, const TrainCommand& o) {
   const auto refuse = [&](const std::string& reason, std::initializer_list<const char*> options) {
     for (const char* option : options) {
       if (command.given(option))
@@ -152,8 +151,8 @@ std::vector<models::LayerMixer> encoder_mixers_of(const TrainCommand& o) {
 }
 
 void register_train(Command app) {
-  auto o = std::make_shared<Options>();
-  Command command = app.add_subcommand("train", "Train a translator on parallel text, or a language model");
+  auto o = std::make_shared<TrainCommand>();
+  Command command = app.add_subcommand("train", "Train a translator or a language model");
   command.add_option("--model", o->model, "rnn or transformer, which translate, or language")
       .check(one_of({"rnn", "transformer", "language"}));
   command.add_option("--train-text", o->train_text, "of a language model: a text");
@@ -162,9 +161,8 @@ void register_train(Command app) {
       "--mixers,--mixer", o->mixers,
       "of a language model or a Transformer: what mixes the rows of each layer, attention, linear, "
       "retention, gla, gated_delta, mamba2, mamba, rwkv7, performer, pooled, linformer or merging. A list "
-      "such as "
-      "gated_delta*3,attention "
-      "is repeated. The last three do not stand in an encoder. In an encoder a recurrence reads from both "
+      "such as gated_delta*3,attention is repeated. The last three do not stand in an encoder. In an encoder "
+      "a recurrence reads from both "
       "sides");
   command.add_option("--encoder-mixers", o->encoder_mixers,
                      "of a Transformer's encoder; default: those of --mixers");
@@ -265,8 +263,8 @@ void register_train(Command app) {
       "go on where the training in --output stopped. Its training.json is compared with the options: data, "
       "model, --seed, --mini-batch-words, learning rate and schedule, --beta2, --clip-norm, "
       "--label-smoothing, --precision and --early-stopping-metric must be the same, else an error names "
-      "them; for limits, --recompute-activations, "
-      "--early-stopping, --valid-freq, --save-freq and --average the command line wins. The tokenizer is "
+      "them; for limits, --recompute-activations, --early-stopping, --valid-freq, --save-freq and --average "
+      "the command line wins. The tokenizer is "
       "the one in --output, and --vocab-size is not looked at");
   command.callback([o, command] {
     o->tokenizer_given = command.given("--tokenizer");

@@ -2,10 +2,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <filesystem>
 
 #include "cli/commands.h"
-#include "cli/progress.h"
+#include "cli/texts.h"
 #include "cli/train_options.h"
 #include "fovea/files/bytes.h"
 #include "fovea/text/corpus.h"
@@ -14,8 +13,6 @@
 
 namespace fovea::cli {
 namespace {
-
-constexpr std::size_t longest_text = std::size_t{1} << 32;
 
 std::string read_text(const std::string& path, const char* option) {
   if (path.empty()) throw InvalidArgument("fovea train", option, "a file of text", "none");
@@ -26,7 +23,7 @@ bool has_heads(models::LayerMixer mixer) {
   return mixer != models::LayerMixer::mamba;
 }
 
-// Heads of a model whose layers have none: any number that divides its dim.
+// A config needs a number that divides its dim, also where no layer has heads.
 std::int64_t heads_of(const TrainCommand& o) {
   return std::ranges::any_of(mixers_of(o), has_heads) ? o.heads : 1;
 }
@@ -58,34 +55,24 @@ models::LanguageModelConfig config_of(const TrainCommand& o, std::int64_t vocabu
 }
 
 train::LanguageOptions options_of(const TrainCommand& o) {
-  train::LanguageOptions options{
-      .window = o.window,
-      .batch = o.batch,
-      .schedule = schedule_of(o),
-      .adam = {.beta1 = 0.9, .beta2 = o.beta2, .epsilon = 1e-8, .clip_norm = o.clip},
-      .smoothing = o.smoothing_given ? static_cast<float>(o.smoothing) : 0.0f,
-      .precision = autograd::parse_operands(o.precision),
-      .activations = o.activations,
-      .max_updates = o.updates,
-      .max_minutes = o.minutes,
-      .validate_every = o.validate_every > 0 ? o.validate_every : 200,
-      .save_every = o.save_every,
-      .patience = o.patience,
-      .seed = o.seed,
-      .folder = o.output};
-  return options;
+  return {.window = o.window,
+          .batch = o.batch,
+          .schedule = schedule_of(o),
+          .adam = {.beta1 = 0.9, .beta2 = o.beta2, .epsilon = 1e-8, .clip_norm = o.clip},
+          // The default of --label-smoothing is for translators.
+          .smoothing = o.smoothing_given ? static_cast<float>(o.smoothing) : 0.0f,
+          .precision = autograd::parse_operands(o.precision),
+          .activations = o.activations,
+          .max_updates = o.updates,
+          .max_minutes = o.minutes,
+          .validate_every = o.validate_every > 0 ? o.validate_every : 200,
+          .save_every = o.save_every,
+          .patience = o.patience,
+          .seed = o.seed,
+          .folder = o.output};
 }
 
 }  // namespace
-
-void check_resumed(const TrainCommand& o, const text::Tokenizer& tokenizer) {
-  const auto* pieces = dynamic_cast<const text::SentencePieceTokenizer*>(&tokenizer);
-  const bool characters = pieces && pieces->piece_kind() == text::SentencePieceOptions::Pieces::characters;
-  const std::string kind = !pieces ? "whitespace" : characters ? "characters" : "bpe";
-  if (o.tokenizer_given && o.tokenizer != kind)
-    throw InvalidArgument("fovea train", "--tokenizer", kind + ", as the training in --output has",
-                          o.tokenizer);
-}
 
 void train_language_model(const TrainCommand& o) {
   check(o);
@@ -96,8 +83,7 @@ void train_language_model(const TrainCommand& o) {
                     valid_text = read_text(o.valid_text, "--valid-text");
   std::unique_ptr<text::Tokenizer> tokenizer;
   if (o.resume) {
-    tokenizer = text::load_tokenizer(o.output);
-    check_resumed(o, *tokenizer);
+    tokenizer = resumed_tokenizer(o);
   } else {
     using Pieces = text::SentencePieceOptions::Pieces;
     tokenizer = text::SentencePieceTokenizer::train(
@@ -111,21 +97,12 @@ void train_language_model(const TrainCommand& o) {
   fmt::print(stderr, "{} tokens to train on, {} to validate; vocabulary {}, {:.2f} M parameters\n",
              train_ids.size(), valid_ids.size(), tokenizer->size(),
              static_cast<double>(model.parameters().count()) / 1e6);
-  NewTraining folder(o.output);
-  if (!o.resume) folder.save(*tokenizer);
-  train::Result result;
-  {
-    TerminalProgress progress("[" + std::filesystem::path(o.output).filename().string() + "]",
-                              TerminalProgress::Shows::perplexity_alone);
-    result = run_named(o, [&] {
-      return train::train(model, {train_ids, valid_ids}, options_of(o),
-                          o.resume ? train::Start::resume : train::Start::fresh, progress, stop_requested);
-    });
-  }
-  if (result.ended == train::Ended::stopped) throw Stopped{"stopped and saved; go on with --resume"};
-  fmt::print(stderr, "{}; best validation: perplexity {:.2f}; model in {}\n",
-             result.ended == train::Ended::no_improvement ? "stopped early: no improvement" : "finished",
-             result.final.perplexity, o.output);
+  run_training(
+      o, *tokenizer,
+      [&](train::Start start, train::Listener& progress) {
+        return train::train(model, {train_ids, valid_ids}, options_of(o), start, progress, stop_requested);
+      },
+      [](const train::Result& result) { return fmt::format("perplexity {:.2f}", result.final.perplexity); });
 }
 
 }  // namespace fovea::cli

@@ -2,8 +2,8 @@
 #pragma once
 
 #include <cstdint>
-#include <filesystem>
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -45,29 +45,17 @@ struct TrainCommand {
 std::vector<models::LayerMixer> mixers_of(const TrainCommand& options);
 /// Those of a translator's encoder: by default the same.
 std::vector<models::LayerMixer> encoder_mixers_of(const TrainCommand& options);
-/// A resumed training has the tokenizer of its folder: throws InvalidArgument for a --tokenizer of another
-/// kind.
-void check_resumed(const TrainCommand& options, const text::Tokenizer& tokenizer);
+/// The tokenizer of the training in --output. Throws InvalidArgument for a --tokenizer of another kind.
+std::unique_ptr<text::Tokenizer> resumed_tokenizer(const TrainCommand& options);
 /// Throws InvalidArgument for an --output that cannot be a folder, and for one with a model. A folder with a
 /// training must be resumed, and one without must not.
 void check_output(const TrainCommand& options);
-/// The folder of a new training. What was put there is removed where the training fails before its first
-/// checkpoint.
-class NewTraining {
- public:
-  explicit NewTraining(std::filesystem::path folder);
-  ~NewTraining();
-  NewTraining(const NewTraining&) = delete;
-  NewTraining& operator=(const NewTraining&) = delete;
-  void save(const text::Tokenizer& tokenizer);
-
- private:
-  std::filesystem::path folder_;
-  std::vector<std::filesystem::path> made_;       // this folder and those around it, the inner ones first
-  std::vector<std::filesystem::path> new_files_;  // that may come before the first checkpoint
-};
-/// Runs `train`, and names the texts by their options where they are too short.
-train::Result run_named(const TrainCommand& options, const std::function<train::Result()>& train);
+/// Runs `train` in the folder of --output, shows its progress, and prints how it ended; `figures` says what
+/// the best validation had. Throws Stopped after a signal, and InvalidArgument, by its option, for a text
+/// that is too short. A new training that fails before its first checkpoint leaves nothing in the folder.
+void run_training(const TrainCommand& options, const text::Tokenizer& tokenizer,
+                  const std::function<train::Result(train::Start, train::Listener&)>& train,
+                  const std::function<std::string(const train::Result&)>& figures);
 /// Throws InvalidArgument for a cosine without an end.
 nn::Schedule schedule_of(const TrainCommand& options);
 /// Trains a translator on pairs of lines.

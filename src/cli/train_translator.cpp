@@ -1,14 +1,11 @@
 // A translator is trained on pairs of lines, or on a corpus that is made here.
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <filesystem>
 #include <map>
 #include <memory>
 #include <utility>
 
 #include "cli/commands.h"
-#include "cli/progress.h"
 #include "cli/train_options.h"
 #include "fovea/models/rnn.h"
 #include "fovea/models/transformer.h"
@@ -19,20 +16,18 @@
 namespace fovea::cli {
 namespace {
 
-using Options = TrainCommand;
-
 struct Corpora {
   text::ParallelCorpus train, valid;
 };
 
 text::ReadResult read_pair(const std::string& source, const std::string& target, const std::string& tsv,
-                           const Options& options) {
+                           const TrainCommand& options) {
   const text::ReadOptions reading{.bad_line = options.bad_lines == "skip" ? text::BadLine::skip_and_count
                                                                           : text::BadLine::refuse};
   return tsv.empty() ? text::read_parallel_files(source, target, reading) : text::read_tsv(tsv, reading);
 }
 
-Corpora read_corpora(const Options& o) {
+Corpora read_corpora(const TrainCommand& o) {
   Corpora corpora;
   if (o.corpus == "generated") {
     corpora.train = text::generate_corpus({.seed = o.seed, .count = o.corpus_size});
@@ -63,7 +58,7 @@ Corpora read_corpora(const Options& o) {
   return corpora;
 }
 
-std::unique_ptr<models::SequenceToSequence> build_model(const Options& o, std::int64_t vocabulary) {
+std::unique_ptr<models::SequenceToSequence> build_model(const TrainCommand& o, std::int64_t vocabulary) {
   using Positions = models::TransformerConfig::Positions;
   const std::map<std::string, Positions> positions{{"sinusoidal", Positions::sinusoidal},
                                                    {"rotary", Positions::rotary},
@@ -103,7 +98,7 @@ std::unique_ptr<models::SequenceToSequence> build_model(const Options& o, std::i
       o.seed);
 }
 
-train::TrainOptions training_options(const Options& o) {
+train::TrainOptions training_options(const TrainCommand& o) {
   train::TrainOptions t;
   t.batch_words = o.batch_words;
   t.schedule = schedule_of(o);
@@ -139,8 +134,7 @@ void train_translator(const TrainCommand& o) {
   const Corpora corpora = read_corpora(o);
   std::unique_ptr<text::Tokenizer> tokenizer;
   if (o.resume) {
-    tokenizer = text::load_tokenizer(o.output);
-    check_resumed(o, *tokenizer);
+    tokenizer = resumed_tokenizer(o);
   } else {
     tokenizer = train::build_tokenizer(
         corpora.train, {tokenizer_kinds().at(o.tokenizer),
@@ -156,20 +150,15 @@ void train_translator(const TrainCommand& o) {
       report.kept, report.skipped_empty, report.skipped_too_long, o.max_length, data.valid.size(),
       corpora.valid.pairs.size() - data.valid.size(), tokenizer->size(),
       static_cast<double>(model->parameters().count()) / 1e6);
-  NewTraining folder(o.output);
-  if (!o.resume) folder.save(*tokenizer);
-  train::Result result;
-  {
-    TerminalProgress progress("[" + std::filesystem::path(o.output).filename().string() + "]");
-    result = run_named(o, [&] {
-      return train::train(*model, data, training_options(o),
-                          o.resume ? train::Start::resume : train::Start::fresh, progress, stop_requested);
-    });
-  }
-  if (result.ended == train::Ended::stopped) throw Stopped{"stopped and saved; go on with --resume"};
-  fmt::print(stderr, "{}; best validation: BLEU {:.2f}, perplexity {:.2f}{}; model in {}\n",
-             result.ended == train::Ended::no_improvement ? "stopped early: no improvement" : "finished",
-             result.final.bleu, result.final.perplexity, result.averaged ? " (averaged)" : "", o.output);
+  run_training(
+      o, *tokenizer,
+      [&](train::Start start, train::Listener& progress) {
+        return train::train(*model, data, training_options(o), start, progress, stop_requested);
+      },
+      [](const train::Result& result) {
+        return fmt::format("BLEU {:.2f}, perplexity {:.2f}{}", result.final.bleu, result.final.perplexity,
+                           result.averaged ? " (averaged)" : "");
+      });
 }
 
 }  // namespace fovea::cli

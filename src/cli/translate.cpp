@@ -1,11 +1,9 @@
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <chrono>
 #include <exception>
 #include <memory>
 #include <optional>
-#include <type_traits>
 
 #include "cli/commands.h"
 #include "cli/text_windows.h"
@@ -19,23 +17,20 @@ namespace {
 
 struct TranslateCommand {
   std::string model, input, target, output, alignment, reuse = "on", weights = "f32";
-  int beam = 5, n_best = 1, threads = 0;
-  double normalize = 1.0, length_factor = 2.0;
+  int n_best = 1, threads = 0;
   std::size_t batch = 32, max_length = 1000;
   bool show = false, stats = false, json = false, shortlist = false;
   std::string task, source_language, target_language;
   std::optional<std::string> prefix;
-  std::optional<double> temperature;
+  std::optional<int> beam;
+  std::optional<double> normalize, length_factor, temperature;
   std::optional<std::uint64_t> seed;
-  std::vector<std::string> options;  // that the command line gave
-
-  /// The value of an option that was given.
-  template <class T>
-  auto given(const char* option, T value) const {
-    using Value = std::conditional_t<std::is_floating_point_v<T>, double, std::int64_t>;
-    return std::ranges::find(options, option) != options.end() ? std::optional<Value>(value) : std::nullopt;
-  }
 };
+
+// Of a model of fovea train.
+int beam_of(const TranslateCommand& o) {
+  return o.beam.value_or(5);
+}
 
 TextOutput output_of(const TranslateCommand& o) {
   return {.n_best = o.n_best, .alignment = o.alignment, .show = o.show, .json = o.json};
@@ -109,9 +104,9 @@ void run_family(const TranslateCommand& o) {
                               .prefix = o.prefix,
                               .source_language = o.source_language,
                               .target_language = o.target_language,
-                              .beams = o.given("--beam-size", o.beam),
-                              .length_penalty = o.given("--normalize", o.normalize),
-                              .length_factor = o.given("--max-length-factor", o.length_factor),
+                              .beams = o.beam,
+                              .length_penalty = o.normalize,
+                              .length_factor = o.length_factor,
                               .temperature = o.temperature,
                               .seed = o.seed,
                               .n_best = o.n_best,
@@ -165,9 +160,9 @@ std::exception_ptr named(const std::exception_ptr& error) {
 
 void translate(const TranslateCommand& o, train::Translator& translator) {
   const train::TranslateOptions options{
-      .search = {.beam_size = o.beam,
-                 .normalize = o.normalize,
-                 .length_factor = o.length_factor,
+      .search = {.beam_size = beam_of(o),
+                 .normalize = o.normalize.value_or(1.0),
+                 .length_factor = o.length_factor.value_or(2.0),
                  .n_best = o.n_best,
                  .reuse = o.reuse == "off" ? models::Reuse::off : models::Reuse::on,
                  .alignments = !o.alignment.empty() || o.show,
@@ -223,8 +218,8 @@ void run(const TranslateCommand& o) {
                           o.model + ", which has none");
   if (!o.target.empty() && o.alignment.empty() && !o.show)
     throw InvalidArgument("fovea translate", "--target", "--alignment or --show beside it", "neither");
-  if (o.n_best > o.beam)
-    throw InvalidArgument("fovea translate", "--n-best", "at most --beam-size " + std::to_string(o.beam),
+  if (o.n_best > beam_of(o))
+    throw InvalidArgument("fovea translate", "--n-best", "at most --beam-size " + std::to_string(beam_of(o)),
                           std::to_string(o.n_best));
   o.target.empty() ? translate(o, translator) : align(o, translator);
 }
@@ -233,11 +228,8 @@ void run(const TranslateCommand& o) {
 
 void register_translate(Command app) {
   auto o = std::make_shared<TranslateCommand>();
-  Command command = app.add_subcommand(
-      "translate",
-      std::string("Translate lines with a trained model, as they come. An empty line has an empty "
-                  "translation; ") +
-          bad_lines_help);
+  Command command = app.add_subcommand("translate", "Translate lines with a trained model, as they come");
+  command.footer(std::string("An empty line has an empty translation. ") + bad_lines_help);
   command.add_option("--model", o->model, "folder that train wrote, or a translator of another library")
       .required();
   command.add_option("--input", o->input, "one sentence a line; default, and for -: standard input");
@@ -249,16 +241,19 @@ void register_translate(Command app) {
       .add_option("--beam-size", o->beam,
                   "1: greedy; default 5; of another library's model num_beams of its "
                   "generation_config.json, 1 if the file has none")
+      .default_text("5")
       .check(in_range(1, 1000));
   command
       .add_option("--normalize", o->normalize,
                   "a score is log p / length^normalize; of another library's model length_penalty by default")
+      .default_text("1")
       .check(finite())
       .check(non_negative());
   command
       .add_option("--max-length-factor", o->length_factor,
                   "longest output over the source's length; of another library's model max_new_tokens or "
                   "max_length by default, where the folder has one")
+      .default_text("2")
       .check(finite())
       .check(in_range(0.01, 1000.0));
   command
@@ -305,9 +300,6 @@ void register_translate(Command app) {
       .check(non_negative());
   command.add_option("--seed", o->seed, "of another library's model: of the draws");
   command.callback([o, command] {
-    for (const char* option : {"--beam-size", "--normalize", "--max-length-factor"}) {
-      if (command.given(option)) o->options.emplace_back(option);
-    }
     for (const char* option : {"--n-best", "--beam-size", "--normalize", "--max-length-factor", "--reuse",
                                "--mini-batch", "--stats", "--shortlist", "--json"}) {
       if (!o->target.empty() && command.given(option))

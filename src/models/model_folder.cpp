@@ -24,6 +24,23 @@ namespace {
 
 constexpr std::size_t longest_config = std::size_t{1} << 20;
 
+// The text of a folder's config.json. Throws FileError, which says what the path is instead of such a folder.
+std::string read_config_text(const std::filesystem::path& folder) {
+  namespace fs = std::filesystem;
+  const auto refuse = [&](const std::string& reason) {
+    throw FileError(folder.empty() ? "''" : folder.string(), -1, reason);
+  };
+  std::error_code error;
+  const fs::file_type type = fs::status(folder, error).type();
+  if (type == fs::file_type::not_found) refuse("there is no such folder");
+  if (!error && type != fs::file_type::directory)
+    refuse(std::string(folder.extension() == ".gguf" ? "GGUF is not read" : "is a file") +
+           "; expected a folder with config.json and model.safetensors");
+  if (fs::status(config_path(folder), error).type() == fs::file_type::not_found)
+    refuse("expected a model's folder with config.json, which is missing");
+  return files::read_file(config_path(folder), longest_config);
+}
+
 // Parameters are f32; files of other libraries may hold them wider or narrower.
 void convert(const Tensor& from, Tensor& to) {
   const auto copy = [&]<class T>(const T* values) {
@@ -199,7 +216,7 @@ void save_model(const std::string& folder, const SequenceToSequence& model) {
 }
 
 ModelFolder::ModelFolder(const std::filesystem::path& folder)
-    : path_(folder), config_(with_float_objects(files::read_file(config_path(folder), longest_config))) {
+    : path_(folder), config_(with_float_objects(read_config_text(folder))) {
   files::check_json_object(config_path(folder).string(), config_, config_depth);
 }
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The documents against the tree: `documents.sh ROOT`. Every file of the tree that a document names exists, and the C++
-# programs in the READMEs and in docs/pictures.md are those of examples/first, examples/attend and examples/draw, which
-# tests/install builds and runs.
+# programs in the READMEs, docs/models.md and docs/pictures.md are those of examples/first, examples/attend,
+# examples/write and examples/draw, which tests/install builds and runs.
 set -euo pipefail
 cd "$1"
 breaches=0
@@ -58,6 +58,8 @@ for page in README docs/pictures docs/ported-layer; do
     breach "$chinese: its blocks of code or its pictures are not those of $page.md"
 done
 
+diff <(block cpp 1 docs/models.md) examples/write/main.cpp >/dev/null ||
+  breach "docs/models.md: its program is not examples/write/main.cpp"
 for page in docs/pictures.md docs/zh/pictures.md; do
   diff <(block cpp 1 "$page") examples/draw/main.cpp >/dev/null || breach "$page: its program is not examples/draw/main.cpp"
 done

@@ -465,7 +465,7 @@ def check_mistakes(command):
     wrong = []
     for flags, words in mistakes:
         run = subprocess.run([command.fovea, "attend", *flags], capture_output=True, text=True)
-        refused = run.returncode == 1 and run.stderr.startswith("fovea: ") and run.stderr.count("\n") == 1 and words in run.stderr.replace("':", ":") if words else run.returncode == 2
+        refused = run.returncode == 1 and run.stderr.startswith(("fovea: ", "fovea attend: ")) and run.stderr.count("\n") == 1 and words in run.stderr.replace("':", ":") if words else run.returncode == 2
         wrong += [] if refused else [(words, run.returncode, run.stderr)]
         assert not Path(at("never")).exists() and not Path(at("folder")).exists(), flags
     assert not wrong, "\n".join(map(str, wrong))
@@ -633,7 +633,7 @@ def check_shapes(command):
             shape = random.integers(0, 9, int(random.integers(0, 6))) if random.integers(2) else [*arrays[name].shape, 1][int(random.integers(2)) :]
             flags = [*case.flags, "--out", command.path("o"), "--grad", command.path("dO"), "--grad-out", str(command.folder / "gradients")]
             run = command.run({**arrays, name: uniform(*shape)}, flags, check=False)
-            assert run.returncode == 0 or run.returncode == 1 and run.stderr.startswith("fovea: ") and run.stderr.count("\n") == 1, (flags, name, shape, run)
+            assert run.returncode == 0 or run.returncode == 1 and run.stderr.startswith(("fovea: ", "fovea attend: ")) and run.stderr.count("\n") == 1, (flags, name, shape, run)
             count += 1
     return count
 

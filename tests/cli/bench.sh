@@ -50,7 +50,7 @@ for wrong in "--from $work/table" "--from $work/report.json --markdown $work/tab
     echo "accepted: $wrong"
     exit 1
   fi
-  grep -q '^fovea: ' "$work/error"
+  grep -qE '^fovea( [a-z]+)*: ' "$work/error"
 done
 
 python3 - "$work" <<'END'

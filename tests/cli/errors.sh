@@ -54,6 +54,50 @@ says 2 "--texts: expected a whole number, got an empty text" bench generate --te
 says 2 "--greedy: expected no value, got one" generate --model language --greedy=3 --prompt a
 says 2 "--greedy: expected no value, got one" generate --model language --greedy=false --prompt a
 
+# Words that are not known. only STATUS LINE COMMAND...: this line is all that the command says.
+only() {
+  says "$@"
+  [[ $(cat errors) == "$2" ]] || fail "fovea ${*:3}: expected '$2' alone, got '$(cat errors)'"
+}
+only 2 "--beams: there is no such option; did you mean --beam-size?" translate --beams 5
+only 2 "--beam: there is no such option; did you mean --beam-size?" translate --model model --beam=5
+only 2 "--min: there is no such option; did you mean --minutes?" demo --min 3
+only 2 "--colour: there is no such option; \`fovea demo --help\` lists them" demo --colour red
+only 2 "--modle: there is no such option; did you mean --model?
+--inputt: there is no such option; did you mean --input?" translate --modle model --inputt source
+only 2 "'b': expected an option; \`fovea show --help\` lists them" show model b
+only 2 "'bogus' is no command; \`fovea --help\` lists them" bogus --model model
+only 2 "'tranlate' is no command; did you mean translate?" tranlate --model model
+only 2 "'trans' is no command; did you mean translate?" trans
+only 2 "'' is no command; \`fovea --help\` lists them" ''
+only 2 "'txt' is no command; did you mean text?" score txt
+only 2 "'bogus' is no command; \`fovea bench --help\` lists them" bench bogus
+only 2 "fovea: expected a command; \`fovea --help\` lists them"
+only 2 "fovea score: expected bleu, alignment or text" score
+only 2 "fovea corpus: expected generated, gettext or manuals" corpus
+says 2 "fovea bench: expected attention, kernels, " bench
+says 2 "--output is required" train
+# The command is named once, and a variable of the environment as what it is.
+only 1 "fovea show: argument 'folder': expected a folder, or --families, got none" show
+only 1 "fovea: argument '--profile': expected a file that no other option names, got source, as --input" \
+  translate --model model --input source --profile source
+FOVEA_ISA=bogus says 1 'fovea: environment variable FOVEA_ISA: expected one of ' generate --model language --prompt 'the cat'
+if grep -q make_plan errors; then fail "a function is named: $(cat errors)"; fi
+
+# The help of all commands has a short line for each; what lines cannot be answered is said in each command's own.
+"$fovea" --help >help
+[[ $(grep -cE '^  [a-z]+ +[A-Z]' help) == 20 ]] || fail "not 20 commands: $(cat help)"
+if grep -E '.{90}' help | grep -vE '^(fovea|Usage): '; then fail 'a long line in the help'; fi
+grep -qx 'Run models:' help || fail "no groups: $(cat help)"
+for command in translate summarize classify tag answer fill tokenize; do
+  "$fovea" "$command" --help >help
+  grep -q 'A line that is not UTF-8.* and the exit status is 1\.$' help || fail "$(cat help)"
+done
+"$fovea" translate --help >help
+for option in '--beam-size INT:INT in \[1 - 1000\]=5' '--normalize FLOAT:NONNEGATIVE=1' '--max-length-factor FLOAT:.*=2'; do
+  grep -q -- "$option" help || fail "no $option in $(cat help)"
+done
+
 # What a training cannot be is refused before its folder is made.
 says 1 "argument '--heads': expected a divisor of --dim, which is 16, got 3" train "${small[@]}" --heads 3 --output new
 says 1 "argument '--heads': expected heads of an even width with --positions rotary, so a divisor of 8, got 16" \
@@ -99,7 +143,7 @@ says 1 "argument '--seed': expected nothing beside a corpus from files" \
   shortlist --model model --train-source source --train-target source --seed 3
 says 1 "argument '--train-source': expected at least one pair of at most 200 pieces (--max-length), got none" \
   shortlist --model model --train-source empty.txt --train-target empty.txt
-says 1 'nowhere/config.json: does not exist' shortlist --model nowhere --corpus generated
+says 1 'nowhere: there is no such folder' shortlist --model nowhere --corpus generated
 says 1 'language: is no translator of fovea train' shortlist --model language --corpus generated
 says 1 'shortlist.bin: does not exist. Expected the file that fovea shortlist --model model writes, for --shortlist' \
   translate --model model --shortlist
@@ -113,7 +157,7 @@ for prompt in --prompt --prompt-ids; do
 done
 says 1 'got "fovea-transformer", a translator of fovea train, which fovea translate runs' embed --model model --hidden --json
 says 1 'model/config.json: expected a model with a head for labels of texts, got fovea-transformer' classify --model model the
-says 1 'nowhere/config.json: does not exist' translate --model nowhere
+says 1 'nowhere: there is no such folder' translate --model nowhere
 says 1 "argument '--prompt-ids': expected ids below" generate --model language --prompt-ids 99999
 # Options that would change nothing, and files.
 says 1 "argument '--json': expected nothing: with --target no text is translated" \

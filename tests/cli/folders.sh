@@ -21,6 +21,35 @@ refused "model_type: expected one of the $(wc -l <families) families that \`fove
 refused "argument 'folder': expected a folder, or --families, got none" "$fovea" show
 refused "argument 'folder': expected none beside --families, got gpt2" "$fovea" show gpt2 --families
 
+# What is no model's folder.
+refused 'fovea: nowhere: there is no such folder' "$fovea" show nowhere
+refused 'fovea: nowhere: there is no such folder' "$fovea" summarize --model nowhere text
+refused "fovea: '': there is no such folder" "$fovea" generate --model '' --prompt a
+mkdir bare
+refused "fovea: bare: expected a model's folder with config.json, which is missing" "$fovea" show bare
+(cd bare && refused "fovea: .: expected a model's folder with config.json, which is missing" "$fovea" show .)
+touch x.gguf x.bin
+refused 'fovea: x.gguf: GGUF is not read; expected a folder with config.json and model.safetensors' "$fovea" generate --model x.gguf --prompt a
+refused 'fovea: x.bin: is a file; expected a folder with config.json and model.safetensors' "$fovea" show x.bin
+
+# Weights that are missing, or PyTorch's alone. Whether a config is refused is said without them.
+cp -r gpt2 light
+rm light/model.safetensors
+none='holds no weights: neither model.safetensors nor model.safetensors.index.json'
+refused "fovea: light: $none" "$fovea" show light
+for file in pytorch_model.bin.index.json pytorch_model.bin; do
+  touch "light/$file"
+  for command in 'show light' 'generate --model light --prompt-ids 1' 'convert --model light --output new'; do
+    refused "fovea: light: $none. $file is not read; save_pretrained of transformers writes model.safetensors" "$fovea" $command
+  done
+done
+sed -i 's/"gpt2"/"odd_bert", "alibi": true/' light/config.json
+"$fovea" show light >shown || fail "show of a config that is refused, without weights"
+grep -qE '^weights +none$' shown || fail "$(cat shown)"
+grep -qE '^runs +no: model_type: expected one of .*, which needs positions by ALiBi' shown || fail "$(cat shown)"
+"$fovea" show light --json | python3 -c 'import json, sys; r = json.load(sys.stdin); assert not r["runs"] and r["tensors"] == 0, r' || fail "show --json without weights"
+refused 'light/config.json: model_type: expected one of' "$fovea" convert --model light --output new
+
 # Rules that leave no id are named.
 for rule in '"suppress_tokens": [0, 1, 2, 3, 4, 5, 6, 7]' '"begin_suppress_tokens": [0, 1, 2, 3, 4, 5, 6, 7]' \
   '"bad_words_ids": [[0], [1], [2], [3], [4], [5], [6], [7]]' '"forced_bos_token_id": 3, "suppress_tokens": [3]'; do
