@@ -67,7 +67,7 @@ void run(ConvertCommand o) {
 
 void register_convert(Command app) {
   auto o = std::make_shared<ConvertCommand>();
-  Command command = app.add_subcommand("convert", "Write a model's folder anew, in other types or shards");
+  Command command = app.add_subcommand("convert", "Write a model's folder in other types or shards");
   command.add_option("--model", o->model, "folder of a model, of ours or of transformers").required();
   command.add_option("--output", o->output, "folder without weights").required();
   const std::vector<std::pair<std::string, DType>> types{

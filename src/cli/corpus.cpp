@@ -66,7 +66,7 @@ void run_manuals(const CorpusCommand& o) {
 }  // namespace
 
 void register_corpus(Command app) {
-  Command corpus = app.add_subcommand("corpus", "Write a parallel corpus, or a text for language models");
+  Command corpus = app.add_subcommand("corpus", "Write a parallel corpus, or a text to train on");
   corpus.require_subcommand();
   auto g = std::make_shared<CorpusCommand>();
   Command generated =

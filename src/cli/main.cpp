@@ -132,12 +132,11 @@ static std::string message_of(const InvalidArgument& error) {
                                       : message;
 }
 
-// Prints a single line, even if a file's content put line breaks into the message. A command's own message
-// begins with its name, such as "fovea attend: argument ...".
-static void print_error(std::string message) {
+// Prints a single line, even if a file's content put line breaks into the message. A message that names its
+// command, such as "fovea attend: argument ...", says so itself.
+static void print_error(std::string message, bool is_named = false) {
   std::ranges::replace_if(
       message, [](char c) { return static_cast<unsigned char>(c) < ' ' || c == 127; }, ' ');
-  const bool is_named = message.starts_with("fovea ") || message.starts_with("fovea:");
   std::fprintf(stderr, "%s%s\n", is_named ? "" : "fovea: ", message.c_str());
 }
 
@@ -196,8 +195,7 @@ static void open_standard_streams() {
 int main(int argc, char** argv) {
   open_standard_streams();
   fovea::cli::CommandLine command_line(
-      "fovea: train, run and look inside attention models; run the attention engine on NumPy files",
-      "fovea " FOVEA_VERSION);
+      "Train, run and look inside attention models; attention on NumPy files", "fovea " FOVEA_VERSION);
   const fovea::cli::Command app = command_line.command();
   fovea::cli::ProfiledRun profiled;
   fovea::cli::add_commands(app, argc > 1 ? argv[1] : "", profiled);
@@ -226,7 +224,8 @@ int main(int argc, char** argv) {
   } catch (const std::bad_alloc&) {
     std::fprintf(stderr, "fovea: memory ran out\n");
   } catch (const fovea::InvalidArgument& error) {
-    fovea::cli::print_error(fovea::cli::message_of(error));
+    fovea::cli::print_error(fovea::cli::message_of(error),
+                            error.function() == "fovea" || error.function().starts_with("fovea "));
   } catch (const std::exception& error) {
     fovea::cli::print_error(error.what());
   }

@@ -26,18 +26,28 @@ std::size_t edit_distance(const std::string& a, const std::string& b) {
 }  // namespace
 
 std::string nearest_name(const std::vector<std::string>& names, const std::string& word) {
-  const std::size_t dashes = std::min(word.find_first_not_of('-'), word.size());
-  const auto beginning_with = [&](std::string_view start) {
-    if (start.size() < dashes + 3) return names.end();  // many names begin with two letters
-    return std::ranges::find_if(names, [&](const std::string& name) { return name.starts_with(start); });
+  const std::string_view all = word, letters = all.substr(std::min(all.find_first_not_of('-'), all.size()));
+  if (letters.empty()) return "";
+  // The shortest name that fits; "" if none does.
+  const auto shortest = [&](auto&& fits) {
+    const std::string* found = nullptr;
+    for (const std::string& name : names) {
+      if (fits(name) && (!found || name.size() < found->size())) found = &name;
+    }
+    return found ? *found : std::string();
   };
-  const auto longer = beginning_with(word);
-  if (longer != names.end()) return *longer;
+  const auto beginning_with = [&](std::string_view start, std::size_t least_letters) {
+    if (letters.size() < least_letters) return std::string();  // many names begin with two letters
+    return shortest([&](const std::string& name) { return name.starts_with(start); });
+  };
+  if (const std::string longer = beginning_with(all, 3); !longer.empty()) return longer;
+  const std::string end = "-" + std::string(letters);
+  const std::string whole = shortest([&](const std::string& name) { return name.ends_with(end); });
+  if (!whole.empty()) return whole;
   const auto similar =
       std::ranges::min_element(names, {}, [&](const auto& name) { return edit_distance(name, word); });
   if (similar != names.end() && edit_distance(*similar, word) <= 1 + word.size() / 4) return *similar;
-  const auto related = beginning_with(std::string_view(word).substr(0, word.empty() ? 0 : word.size() - 1));
-  return related != names.end() ? *related : "";
+  return beginning_with(all.substr(0, all.size() - 1), 4);
 }
 
 }  // namespace fovea::cli

@@ -343,9 +343,13 @@ std::string unknown_word_problem(const CLI::App& command, const std::string& wor
   const std::string bare = word.substr(0, word.find('='));
   const bool known = std::ranges::find(names, bare) != names.end();
   const std::string shown = fovea::excerpt(known ? word : bare);
-  if (known && bare.starts_with('-'))
+  if (known && (word == bare || bare.starts_with('-')))
     return "'" + shown + "': it belongs behind '" + command.get_name() + "'";
-  const std::string meant = known ? bare : nearest_name(names, bare);
+  for (const CLI::App* above = command.get_parent(); above; above = above->get_parent()) {
+    if (bare.starts_with("--") && above->get_option_no_throw(bare))
+      return "'" + shown + "': it belongs before '" + command.get_name() + "'";
+  }
+  const std::string meant = nearest_name(names, bare);
   const std::string hint = meant.empty() ? listed_by(command) : "did you mean " + meant + "?";
   if (word.starts_with('-')) return shown + ": there is no such option; " + hint;
   return "'" + shown + "'" + (below.empty() ? ": expected an option; " : " is no command; ") + hint;

@@ -188,11 +188,10 @@ void run(const ScoreTextCommand& o) {
 
 void register_score_text(Command score) {
   auto o = std::make_shared<ScoreTextCommand>();
-  Command command =
-      score.add_subcommand("text",
-                           "How probable a language model finds texts: log-probability in nats, tokens, "
-                           "perplexity. Behind several "
-                           "texts a line that ends with 'all' has those of all together, but not in JSON");
+  Command command = score.add_subcommand("text", "How probable a language model finds texts");
+  command.footer(
+      "A line has the log-probability in nats, the tokens and the perplexity of a text. Behind "
+      "several texts a line that ends with 'all' has those of all together, but not in JSON.");
   add_text_options(command, o->text, "texts to score");
   add_weights_option(command, o->weights);
   command

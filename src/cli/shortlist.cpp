@@ -78,7 +78,7 @@ void run(const ShortlistCommand& o) {
 
 void register_shortlist(Command app) {
   auto o = std::make_shared<ShortlistCommand>();
-  Command command = app.add_subcommand("shortlist", "Learn likely target pieces, for translate --shortlist");
+  Command command = app.add_subcommand("shortlist", "Learn likely pieces, for translate --shortlist");
   command.add_option("--model", o->model, "folder that train wrote; gets shortlist.bin").required();
   command.add_option("--train-source", o->source, "one sentence a line");
   command.add_option("--train-target", o->target, "its translations");

@@ -273,6 +273,7 @@ void register_train(Command app) {
     o->mixers_given = command.given("--mixers");
     o->encoder_mixers_given = command.given("--encoder-mixers");
     refuse_unused(command, *o);
+    (void)schedule_of(*o);  // refuses before any data is read
     o->model == "language" ? train_language_model(*o) : train_translator(*o);
   });
 }

@@ -34,7 +34,6 @@ void check(const TrainCommand& o) {
     throw InvalidArgument("fovea train", "--max-updates",
                           "a limit here or in --max-minutes, or a number above 0 in --early-stopping",
                           "none");
-  (void)schedule_of(o);
   const std::int64_t heads = heads_of(o);
   if (o.dim % (2 * heads) != 0)
     throw InvalidArgument("fovea train", "--dim",

@@ -1,6 +1,7 @@
 #include "fovea/models/model_folder.h"
 
 #include <algorithm>
+#include <cctype>
 #include <cmath>
 #include <filesystem>
 #include <map>
@@ -24,6 +25,12 @@ namespace {
 
 constexpr std::size_t longest_config = std::size_t{1} << 20;
 
+bool is_gguf(const std::filesystem::path& file) {
+  std::string suffix = file.extension().string();
+  for (char& letter : suffix) letter = static_cast<char>(std::tolower(static_cast<unsigned char>(letter)));
+  return suffix == ".gguf";
+}
+
 // The text of a folder's config.json. Throws FileError, which says what the path is instead of such a folder.
 std::string read_config_text(const std::filesystem::path& folder) {
   namespace fs = std::filesystem;
@@ -34,7 +41,7 @@ std::string read_config_text(const std::filesystem::path& folder) {
   const fs::file_type type = fs::status(folder, error).type();
   if (type == fs::file_type::not_found) refuse("there is no such folder");
   if (!error && type != fs::file_type::directory)
-    refuse(std::string(folder.extension() == ".gguf" ? "GGUF is not read" : "is a file") +
+    refuse(std::string(is_gguf(folder) ? "GGUF is not read" : "is a file") +
            "; expected a folder with config.json and model.safetensors");
   if (fs::status(config_path(folder), error).type() == fs::file_type::not_found)
     refuse("expected a model's folder with config.json, which is missing");

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "fovea/core/error.h"
+#include "fovea/models/model_folder.h"
 #include "fovea/train/coder.h"
 
 namespace fovea::train {
@@ -11,8 +12,10 @@ namespace {
 
 models::SentenceFolder folder_of(const std::filesystem::path& path) {
   std::optional<models::SentenceFolder> folder = models::read_sentence_folder(path);
-  if (!folder)
+  if (!folder) {
+    const models::ModelFolder model(path);  // says what the path is if it is no folder of a model
     throw FileError(path.string(), -1, "has no modules.json, which says how vectors of sentences are made");
+  }
   return std::move(*folder);
 }
 

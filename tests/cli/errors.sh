@@ -71,6 +71,10 @@ only 2 "'tranlate' is no command; did you mean translate?" tranlate --model mode
 only 2 "'trans' is no command; did you mean translate?" trans
 only 2 "'' is no command; \`fovea --help\` lists them" ''
 only 2 "'txt' is no command; did you mean text?" score txt
+only 2 "'bleu': it belongs behind 'score'" bleu score
+only 2 "--threads: there is no such option; did you mean --cpu-threads?" train --threads 3
+only 2 "--temper: there is no such option; did you mean --temperature?" generate --model model --temper 0.5
+only 2 "'--version': it belongs before 'translate'" translate --version
 only 2 "'bogus' is no command; \`fovea bench --help\` lists them" bench bogus
 only 2 "fovea: expected a command; \`fovea --help\` lists them"
 only 2 "fovea score: expected bleu, alignment or text" score

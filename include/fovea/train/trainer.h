@@ -22,7 +22,8 @@ enum class Metric : std::uint8_t { bleu, perplexity };
 struct TrainOptions {
   std::int64_t batch_words = 4096;  ///< of make_batches
   /// A WarmupCosine with `updates` 0 ends with max_updates. Where those are 0, it ends with max_minutes: the
-  /// rate of an update then depends on the time, and the weights on the speed of the machine.
+  /// rate of an update then depends on the time, and the weights on the speed of the machine. A warm-up that
+  /// is longer than the training climbs to the peak until the end.
   nn::Schedule schedule = nn::InverseSquareRoot{};
   nn::AdamOptions adam;
   float smoothing = 0.1f;  ///< share of a label's probability that is spread over all classes
