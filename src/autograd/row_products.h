@@ -7,7 +7,7 @@
 
 namespace fovea::autograd {
 
-/// For more rows products by tiles, which copy the weights, take less time (`fovea bench products`).
+/// More rows go by tiles, which copy the weights once for all of them.
 inline constexpr std::int64_t most_few_rows = 11;
 
 /// y[r, n] = Σ x[r, k]·weight[n, k] + (bias[n] or, with `add`, what y holds), all row-major.

@@ -83,13 +83,14 @@ AttentionPlan make_plan(const AttentionSpec& spec, const AttentionShape& shape,
                         const PlanOptions& options = {});
 
 /// Describes the plan in lines:
-/// - the kernels, forward and backward, by the count of queries, and the better kernels that refused, with
-///   their reasons;
+/// - the kernels, forward and backward, by the count of queries;
 /// - the spec;
 /// - the arguments with their shapes at the plan's capacity, where the spec has any;
 /// - the shape;
-/// - the kernels of weights and their refusals; for a batch, those that read shared keys of a cache once;
-/// - the kernels for keys and values in a cache, where they are others, and the kernels that refused these;
+/// - the kernels of weights, of weights alone, and of losses of weights;
+/// - the kernels for keys and values in a cache, where they are others; for a batch, those that read shared
+///   keys of a cache once;
+/// - the better kernels that refused, a line for each reason;
 /// - the share of tiles that the mask lets kernels skip; a tile is a block of scores, queries × keys.
 ///
 /// The share is that of calls with this query_offset (by default keys and queries end together), or with
