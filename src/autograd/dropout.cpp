@@ -50,7 +50,7 @@ FOVEA_CLONES void philox_lanes(std::uint64_t first, std::uint64_t stream, std::u
 FOVEA_CLONES void keep_rows(const float* x, const std::uint8_t* bytes, std::uint32_t threshold, float scale,
                             std::int64_t n, float* y) {
 #pragma omp simd
-  for (std::int64_t i = 0; i < n; ++i) y[i] = bytes[i] < threshold ? x[i] * scale : 0.0f;
+  for (std::int64_t i = 0; i < n; ++i) y[i] = kept(x[i] * scale, bytes[i], threshold);
 }
 
 }  // namespace

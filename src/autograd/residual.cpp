@@ -26,7 +26,7 @@ FOVEA_CLONES void add_rows(const float* a, const float* b, std::int64_t n, float
 FOVEA_CLONES void add_kept(const float* x, const float* y, const std::uint8_t* bytes, std::uint32_t threshold,
                            float scale, std::int64_t n, float* out) {
 #pragma omp simd
-  for (std::int64_t i = 0; i < n; ++i) out[i] = x[i] + (bytes[i] < threshold ? y[i] * scale : 0.0f);
+  for (std::int64_t i = 0; i < n; ++i) out[i] = x[i] + kept(y[i] * scale, bytes[i], threshold);
 }
 
 // Rows of which the sum is made before they are normalised. Their elements are a multiple of a block of
