@@ -7,18 +7,6 @@
 namespace fovea::cli {
 namespace {
 
-// Breaks a help text into lines of at most 88 characters, which follow the 30 of the option's name.
-std::string wrapped(std::string text) {
-  std::size_t line = 0, space = 0;
-  for (std::size_t at = 0; at < text.size(); ++at) {
-    if (text[at] == ' ') space = at;
-    if (at - line < 88 || space <= line) continue;
-    text[space] = '\n';
-    line = space;
-  }
-  return text;
-}
-
 // Adds options to one group of --help.
 class Group {
  public:
@@ -30,7 +18,7 @@ class Group {
   template <class T>
   Option add(const std::string& flag, T& to, const std::string& help, Names names = {}) {
     for (const char* name : names) options_.engine_names.emplace_back(name, flag);
-    return command_.add_option(flag, to, wrapped(help)).group(name_);
+    return command_.add_option(flag, to, help).group(name_);
   }
   /// An option that names an input file.
   Option file(const std::string& flag, std::string& to, const std::string& help, Names names = {}) {
@@ -53,7 +41,7 @@ class Group {
     const auto take = [&to](const std::vector<std::string>& texts) {
       for (const std::string& text : texts) to.emplace_back(text);
     };
-    return command_.add_option_function(flag, take, wrapped(help))
+    return command_.add_option_function(flag, take, help)
         .group(name_)
         .one_argument_each()
         .type_name(type)

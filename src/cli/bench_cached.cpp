@@ -84,7 +84,7 @@ void register_bench_cached(Command command_group) {
   auto o = std::make_shared<bench::CachedBench>(bench::CachedBench{.threads = 0});
   auto parts = std::make_shared<Parts>();
   Command command = command_group.add_subcommand(
-      "cache", "Attention over a cache compared with tensors, and the time of operations on the cache");
+      "cache", "Attention over a cache beside tensors, and the time of operations on the cache");
   command.add_option("--heads", o->heads).check(in_range(1, 1024));
   command.add_option("--kv-heads", o->kv_heads).check(in_range(1, 1024));
   command.add_option("--head-dim", o->head_dim).check(in_range(1, 4096));

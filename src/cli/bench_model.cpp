@@ -54,7 +54,7 @@ void register_bench_model(Command command_group) {
   auto weights = std::make_shared<std::vector<std::string>>(1, "f32");
   auto json = std::make_shared<bool>(false);
   Command command = command_group.add_subcommand(
-      "model", "A folder of weights: reading a batch, writing at batch 1, shares of the machine's limits");
+      "model", "A folder of weights: reading a batch, writing at batch 1, shares of the limits");
   command.add_option("--model", o->folder, "folder of a model of any kind").required();
   command.add_option("--threads", o->threads, "numbers of threads").delimiter(',').check(in_range(1, 1024));
   command.add_option("--weights", *weights, "types of the weights: f32, bf16, int8")

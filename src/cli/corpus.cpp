@@ -86,7 +86,7 @@ void register_corpus(Command app) {
   gettext.callback([c] { run_gettext(*c); });
   auto m = std::make_shared<CorpusCommand>();
   Command manuals = corpus.add_subcommand(
-      "manuals", "The licences and manuals installed here, as a text for language models in three parts");
+      "manuals", "The licences and manuals installed here, as a text of three parts");
   manuals.add_option("--output", m->output, "prefix of the files").required();
   manuals.add_option("--file", m->file, "this text instead");
   manuals.callback([m] { run_manuals(*m); });

@@ -220,7 +220,7 @@ int main(int argc, char** argv) {
     finish_profile();
     return 1;
   } catch (const std::filesystem::filesystem_error& error) {
-    std::fprintf(stderr, "fovea: %s: %s\n", error.path1().c_str(), error.code().message().c_str());
+    fovea::cli::print_error(error.path1().string() + ": " + error.code().message());
   } catch (const std::bad_alloc&) {
     std::fprintf(stderr, "fovea: memory ran out\n");
   } catch (const fovea::InvalidArgument& error) {

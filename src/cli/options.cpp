@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <iostream>
+#include <memory>
 #include <optional>
 #include <set>
 #include <sstream>
@@ -408,6 +409,38 @@ std::string problem_of(const CLI::App& app, const CLI::ParseError& error, const 
   return mismatch ? mismatch_problem(*mismatch, message) : message;
 }
 
+// `text` in lines of at most `width` characters, cut at blanks.
+std::string wrapped(const std::string& text, std::size_t width) {
+  std::string result;
+  std::size_t begin = 0;  // of a line
+  while (text.size() - begin > width) {
+    const std::size_t line_break = text.find('\n', begin);
+    std::size_t end = std::min(line_break, text.rfind(' ', begin + width));
+    if (end == std::string::npos || end <= begin) end = text.find_first_of(" \n", begin);  // one long word
+    if (end == std::string::npos) break;
+    result += text.substr(begin, end - begin) + '\n';
+    begin = end + 1;
+  }
+  return result + text.substr(begin);
+}
+
+// Help in lines that fit into a window of 110 columns.
+class WrappedHelp : public CLI::Formatter {
+ public:
+  std::string make_option_desc(const CLI::Option* option) const override {
+    return wrapped(Formatter::make_option_desc(option), columns - get_column_width());
+  }
+  std::string make_description(const CLI::App* app) const override {
+    return wrapped(Formatter::make_description(app), columns);
+  }
+  std::string make_footer(const CLI::App* app) const override {
+    return wrapped(Formatter::make_footer(app), columns);
+  }
+
+ private:
+  static constexpr std::size_t columns = 110;
+};
+
 }  // namespace
 
 void Command::take_brackets_for_text() {
@@ -416,6 +449,7 @@ void Command::take_brackets_for_text() {
 
 CommandLine::CommandLine(const std::string& about, const std::string& version)
     : app_(std::make_unique<CLI::App>(about)) {
+  app_->formatter(std::make_shared<WrappedHelp>());
   app_->set_version_flag("--version", version)->disable_flag_override();
   app_->require_subcommand(1);
   app_->option_defaults()->always_capture_default();
@@ -432,8 +466,10 @@ std::optional<int> CommandLine::run(std::vector<std::string> arguments) {
   } catch (const CLI::ParseError& error) {
     std::ostringstream message;
     if (app_->exit(error, std::cout, message) == 0) return 0;  // --help, --version
-    // The message repeats the value, and an argument may be of any length.
-    const std::string problem = problem_of(*app_, error, message.str());
+    // The message repeats the value. An argument may be of any length, and have what a terminal obeys.
+    std::string problem = problem_of(*app_, error, message.str());
+    std::ranges::replace_if(
+        problem, [](char c) { return c != '\n' && (static_cast<unsigned char>(c) < ' ' || c == 127); }, ' ');
     std::fprintf(stderr, "%s", excerpt_words(problem, 200).c_str());
     return 2;
   }

@@ -525,7 +525,8 @@ def check_help(command):
         assert not set(names) - set(said), (flag, set(names) - set(said), help_of)
         count += len(names)
     # Arguments that have no flag of their own are named too.
-    assert "score.temperature" in text and "normalizer.scale" in text and "normalizer.sink" not in text.split("without a flag:")[1].split(";")[0], text
+    without_flag = " ".join(text.split()).split("without a flag:")[1].split(";")[0]
+    assert "score.temperature" in text and "normalizer.scale" in text and "normalizer.sink" not in without_flag, text
     return count
 
 

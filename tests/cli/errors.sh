@@ -95,7 +95,7 @@ if grep -E '.{90}' help | grep -vE '^(fovea|Usage): '; then fail 'a long line in
 grep -qx 'Run models:' help || fail "no groups: $(cat help)"
 for command in translate summarize classify tag answer fill tokenize; do
   "$fovea" "$command" --help >help
-  grep -q 'A line that is not UTF-8.* and the exit status is 1\.$' help || fail "$(cat help)"
+  tr '\n' ' ' <help | grep -q 'A line that is not UTF-8.* and the exit status is 1\.' || fail "$(cat help)"
 done
 "$fovea" translate --help >help
 for option in '--beam-size INT:INT in \[1 - 1000\]=5' '--normalize FLOAT:NONNEGATIVE=1' '--max-length-factor FLOAT:.*=2'; do
@@ -173,3 +173,13 @@ says 1 "argument '--show': expected no --json beside it" translate --model model
 # A closed standard input has no lines.
 timeout 60 "$fovea" translate --model model <&- >out 2>errors || fail "a closed standard input: $(cat errors)"
 says 1 'model: cannot be read' translate --model model --input model
+
+# What a terminal obeys stays out of an error, and help fits into a window.
+says 2 "' [31mred'" $'\e[31mred'
+mapfile -t commands < <("$fovea" --help | sed -n 's/^  \([a-z][a-z-]*\) .*/\1/p')
+((${#commands[@]} == 20)) || fail "not 20 commands, but ${#commands[@]} commands"
+for command in "${commands[@]}"; do
+  "$fovea" "$command" --help >out || fail "fovea $command --help"
+  wide=$(awk 'length($0) > 112' out)
+  [[ -z $wide ]] || fail "fovea $command --help is wide: $wide"
+done
