@@ -105,6 +105,9 @@ void KvCache::append_rows(std::int64_t layer, std::span<Sequence::State* const> 
                  " of them are written",
              std::to_string(rows));
   }
+  for (const Sequence::State* state : states)
+    state->groups[impl_->places[number].group]->keep_overwritten(state->length + state->pending[number] +
+                                                                 rows);
   for (std::int64_t n = 0; n < count; ++n) {
     Sequence::State& state = *states[static_cast<std::size_t>(n)];
     std::int64_t& pending = state.pending[number];

@@ -41,6 +41,14 @@ class BufferRows final : public BlockRows<BufferRows, BufferPlace> {
     }
   }
 
+  void keep_overwritten(std::int64_t end) override {
+    if (lowest_after(end) <= place_.lowest || block_.unique()) return;
+    pool_->expect_room(layout_->bytes);
+    Ref<Block> block = pool_->take(layout_);
+    layout_->copy_rows(block_->data, 0, layout_->rows, *layout_, block->data, 0);
+    block_ = std::move(block);
+  }
+
   // Rows that are written take the place of the oldest ones. Rows that are only reserved take nobody's.
   Slots slots(std::int64_t position, std::int64_t count) override {
     const std::int64_t slot = slot_of(position);

@@ -28,6 +28,10 @@ class Rows {
   /// Makes the slots of positions [length, length + rows) writable and this sequence's own. If it throws
   /// (CacheFull, bad_alloc), nothing has changed.
   virtual void make_room(std::int64_t length, std::int64_t rows) = 0;
+  /// A Ring alone, before rows up to `end` are written. Makes the block this sequence's own if they take the
+  /// place of rows that others hold: a fork, a view or a checkpoint made since make_room. If it throws,
+  /// nothing has changed.
+  virtual void keep_overwritten(std::int64_t) {}
   /// Slots from `position` on, at most `count`; after make_room.
   virtual Slots slots(std::int64_t position, std::int64_t count) = 0;
   /// Rows [0, length) of the layer at `index` in the layout.

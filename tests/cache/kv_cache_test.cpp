@@ -241,6 +241,58 @@ TEST(KvCache, RowsOfAViewStayWhateverIsDoneToTheSequence) {
   }
 }
 
+// Rows 4 to 7 of a ring of 8 slots stay where a fork, a view or a checkpoint made between reserve and append
+// holds them.
+TEST(KvCache, ARingOverwritesNoRowsThatWereTakenBehindReserve) {
+  const std::vector<float> before{1, 1, 1, 1, 2, 2, 2, 2}, after{2, 2, 2, 2, 3, 3, 3, 3};
+  const auto with = [&](std::int64_t blocks, const std::function<void(KvCache&, Sequence&)>& take) {
+    const CacheLayer layer = layer_of(Ring{.window = 4, .slack = 4});
+    const std::int64_t block = 2 * heads * 8 * dim * 4;
+    KvCache cache({.layers = {layer}, .limit_bytes = blocks * block});
+    Sequence s = cache.start();
+    add(cache, s, 4, 1.0f);
+    add(cache, s, 4, 2.0f);
+    cache.reserve(s, 4);
+    take(cache, s);
+  };
+  const auto write = [](KvCache& cache, Sequence& s) {
+    cache.append(0, s, rows_of(4, 3.0f), rows_of(4, 3.0f));
+  };
+  with(2, [&](KvCache& cache, Sequence& s) {
+    Sequence fork = cache.fork(s);
+    write(cache, s);
+    EXPECT_EQ(firsts(cache.view(0, s)), after);
+    EXPECT_EQ(firsts(cache.view(0, fork)), before);
+    cache.truncate(fork, 4);
+    EXPECT_EQ(firsts(cache.view(0, fork)), std::vector<float>(4, 1.0f));
+  });
+  with(2, [&](KvCache& cache, Sequence& s) {
+    const KeyValueView view = cache.view(0, s);
+    write(cache, s);
+    EXPECT_EQ(firsts(view), before);
+    EXPECT_EQ(firsts(cache.view(0, s)), after);
+  });
+  with(2, [&](KvCache& cache, Sequence& s) {
+    cache.checkpoint(s);
+    write(cache, s);
+    cache.commit(s);
+    add(cache, s, 4, 4.0f);
+    cache.truncate(s, 8);  // too far for the ring, so the checkpoint's rows
+    EXPECT_EQ(firsts(cache.view(0, s)), before);
+  });
+  with(1, [&](KvCache& cache, Sequence& s) {
+    const Sequence fork = cache.fork(s);
+    EXPECT_THROW(write(cache, s), CacheFull);
+    EXPECT_EQ(cache.pending(0, s), 0);
+    EXPECT_EQ(firsts(cache.view(0, s)), before);
+    EXPECT_EQ(firsts(cache.view(0, fork)), before);
+  });
+  with(1, [&](KvCache& cache, Sequence& s) {
+    write(cache, s);
+    EXPECT_EQ(firsts(cache.view(0, s)), after);
+  });
+}
+
 TEST(KvCache, AViewOutlivesTheCache) {
   KeyValueView view;
   {
