@@ -25,4 +25,12 @@ nlohmann::json read_json_object(const std::filesystem::path& path, std::size_t l
   return parse_json_object(path.string(), read_file(path, limit), depth);
 }
 
+std::optional<std::int64_t> whole_number(const nlohmann::json& value, std::int64_t least, std::int64_t most) {
+  if (!value.is_number_integer()) return std::nullopt;
+  if (value.is_number_unsigned() && value.get<std::uint64_t>() > static_cast<std::uint64_t>(INT64_MAX))
+    return std::nullopt;
+  const auto number = value.get<std::int64_t>();
+  return number >= least && number <= most ? std::optional(number) : std::nullopt;
+}
+
 }  // namespace fovea::files

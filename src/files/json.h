@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 
 namespace fovea::files {
@@ -20,5 +21,9 @@ nlohmann::json read_json_object(const std::filesystem::path& path, std::size_t l
 /// which the text begins.
 nlohmann::ordered_json parse_ordered_json(const std::string& file, const std::string& text, int depth,
                                           std::int64_t line = 1);
+
+/// `value` if it is a whole number in [least, most], else nothing. nlohmann::json casts any number to the
+/// type that is asked for, which is undefined for 1e300 and wraps 2^63.
+std::optional<std::int64_t> whole_number(const nlohmann::json& value, std::int64_t least, std::int64_t most);
 
 }  // namespace fovea::files

@@ -160,9 +160,14 @@ std::string printed(const json& value) {
   return value.dump(-1, ' ', false, json::error_handler_t::replace);
 }
 
-void check_count(const json& item, std::size_t count) {
-  const int rows = item.at("rows"), columns = item.at("columns");
-  if (rows < 0 || columns < 0 || count != static_cast<std::size_t>(rows) * static_cast<std::size_t>(columns))
+int count_of(const json& value) {
+  const auto count = files::whole_number(value, 0, std::numeric_limits<int>::max());
+  if (!count) refuse("a number of rows or columns that is no whole number");
+  return static_cast<int>(*count);
+}
+
+void check_count(int rows, int columns, std::size_t count) {
+  if (count != static_cast<std::size_t>(rows) * static_cast<std::size_t>(columns))
     refuse("not rows x columns values");
 }
 
@@ -202,12 +207,12 @@ Item read_item(const json& item) {
               .y = number("grid", 1),
               .cell = number("grid", 2),
               .gap = number("grid", 3),
-              .rows = item.at("rows"),
-              .columns = item.at("columns"),
+              .rows = count_of(item.at("rows")),
+              .columns = count_of(item.at("columns")),
               .positions = {}};
     for (const json& position : item.at("positions"))
       grid.positions.push_back(static_cast<float>(position_of(position)));
-    check_count(item, grid.positions.size());
+    check_count(grid.rows, grid.columns, grid.positions.size());
     return grid;
   }
   if (item.contains("image")) {
@@ -215,10 +220,10 @@ Item read_item(const json& item) {
                 .y = number("image", 1),
                 .width = number("image", 2),
                 .height = number("image", 3),
-                .rows = item.at("rows"),
-                .columns = item.at("columns"),
+                .rows = count_of(item.at("rows")),
+                .columns = count_of(item.at("columns")),
                 .pixels = colours_of(item.at("pixels"))};
-    check_count(item, image.pixels.size());
+    check_count(image.rows, image.columns, image.pixels.size());
     return image;
   }
   return Rectangle{.x = number("rectangle", 0),

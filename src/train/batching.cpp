@@ -68,15 +68,15 @@ ShuffledBatches::ShuffledBatches(std::size_t examples, std::size_t batch_size, s
 
 std::span<const std::size_t> ShuffledBatches::operator()(std::int64_t update) {
   if (update < 1) throw InvalidArgument("ShuffledBatches", "update", "at least 1", std::to_string(update));
-  const auto a_epoch = static_cast<std::int64_t>(order_.size() / batch_size_);
-  const std::int64_t epoch = (update - 1) / a_epoch;
+  const auto batches_an_epoch = static_cast<std::int64_t>(order_.size() / batch_size_);
+  const std::int64_t epoch = (update - 1) / batches_an_epoch;
   if (epoch != epoch_) {
     PhiloxStream random(seed_ ^ 0x94D049BB133111EBu, static_cast<std::uint64_t>(epoch) << 34);
     std::iota(order_.begin(), order_.end(), std::size_t{0});
     shuffle(order_, random);
     epoch_ = epoch;
   }
-  return std::span(order_).subspan(static_cast<std::size_t>((update - 1) % a_epoch) * batch_size_,
+  return std::span(order_).subspan(static_cast<std::size_t>((update - 1) % batches_an_epoch) * batch_size_,
                                    batch_size_);
 }
 

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "core/excerpt.h"
+#include "files/json.h"
 #include "files/json_scanner.h"
 #include "fovea/core/profile.h"
 #include "train/validation_json.h"
@@ -51,32 +52,28 @@ void check(const std::string& path, const TrainState& state, std::int64_t adam_s
   const auto refuse = [&](const std::string& name) {
     throw FileError(path, -1, "its state is invalid: " + name);
   };
-  const auto count = [&](const char* name, std::int64_t value) {
-    if (value < 0 || value > std::int64_t{1} << 53)
-      refuse(std::string(name) + " is " + std::to_string(value));
-  };
-  count("update", state.update);
-  count("epoch", state.epoch);
-  count("batch", state.batch);
-  count("loss_tokens", state.loss_tokens);
-  count("without_improvement", state.without_improvement);
-  count("adam_steps", adam_steps);
   if (!std::isfinite(state.seconds) || state.seconds < 0)
     refuse("seconds is " + std::to_string(state.seconds));
-  for (const std::int64_t snapshot : state.snapshots) count("a snapshot", snapshot);
   if (!state.curve.empty() && !state.curve.front().improved)
     refuse("the first validation was not the best so far");
   if (adam_steps != state.update)
     refuse("adam_steps is " + std::to_string(adam_steps) + ", update " + std::to_string(state.update));
   for (const Validation& v : state.curve) {
-    count("a validation's update", v.update);
     if (v.update > state.update) refuse("a validation's update is " + std::to_string(v.update));
   }
 }
 
-Validation validation_of(const json& j) {
-  return {.update = j.at("update"),
-          .epoch = j.at("epoch"),
+// Throws FileError unless `value` is a whole number from 0 to 2^53.
+std::int64_t count_of(const std::string& path, const char* name, const json& value) {
+  const std::optional<std::int64_t> count = files::whole_number(value, 0, std::int64_t{1} << 53);
+  if (!count)
+    throw FileError(path, -1, std::string("its state is invalid: ") + name + " is " + excerpt(value.dump()));
+  return *count;
+}
+
+Validation validation_of(const std::string& path, const json& j) {
+  return {.update = count_of(path, "a validation's update", j.at("update")),
+          .epoch = count_of(path, "a validation's epoch", j.at("epoch")),
           .seconds = j.at("seconds"),
           .train_loss = number_of(j.at("train_loss")),
           .cross_entropy = number_of(j.at("cross_entropy")),
@@ -165,7 +162,7 @@ json read_state(const std::string& path, std::string text, std::vector<Validatio
       scanner.fail("its state is invalid: '" + excerpt(key) + "' is unknown or occurs twice");
     if (key == "curve") {
       state["curve"] = true;
-      for (scanner.open_array(); scanner.next_element();) curve.push_back(validation_of(value()));
+      for (scanner.open_array(); scanner.next_element();) curve.push_back(validation_of(path, value()));
     } else {
       state[std::string(key)] = value();
     }
@@ -189,23 +186,20 @@ TrainState state_of(const std::string& path, const std::string& record) {
   try {
     std::vector<Validation> curve;
     const json j = read_state(path, record, curve);
-    for (const char* name :
-         {"update", "epoch", "batch", "loss_tokens", "without_improvement", "adam_steps"}) {
-      if (!j.at(name).is_number_integer())
-        throw FileError(path, -1,
-                        std::string("its state is invalid: ") + name + " is " + excerpt(j.at(name).dump()));
-    }
-    TrainState state{.update = j.at("update"),
-                     .epoch = j.at("epoch"),
-                     .batch = j.at("batch"),
+    const auto count = [&](const char* name) { return count_of(path, name, j.at(name)); };
+    TrainState state{.update = count("update"),
+                     .epoch = count("epoch"),
+                     .batch = count("batch"),
                      .seconds = j.at("seconds"),
                      .loss_sum = j.at("loss_sum"),
-                     .loss_tokens = j.at("loss_tokens"),
-                     .without_improvement = j.at("without_improvement"),
+                     .loss_tokens = count("loss_tokens"),
+                     .without_improvement = count("without_improvement"),
                      .curve = std::move(curve),
                      .validation_due = j.value("validation_due", false),
-                     .snapshots = j.at("snapshots")};
-    check(path, state, j.at("adam_steps"));
+                     .snapshots = {}};
+    for (const json& snapshot : j.at("snapshots"))
+      state.snapshots.push_back(count_of(path, "a snapshot", snapshot));
+    check(path, state, count("adam_steps"));
     return state;
   } catch (const json::exception& error) {
     throw FileError(path, -1, "its state cannot be read: " + excerpt_words(error.what()));

@@ -117,11 +117,12 @@ class MarianCoder final : public Coder {
 void check_ids(const std::string& function, const std::string& argument, std::span<const std::int32_t> ids,
                std::int64_t vocabulary, const std::function<std::string(std::int32_t)>& token) {
   for (const std::int32_t id : ids) {
-    if (id < vocabulary) continue;
+    if (id >= 0 && id < vocabulary) continue;
     const std::string of = std::to_string(id);
-    throw InvalidArgument(function, argument,
-                          "tokens that the model has, whose ids are below " + std::to_string(vocabulary),
-                          token ? "'" + token(id) + "', whose id is " + of : "the id " + of);
+    throw InvalidArgument(
+        function, argument,
+        "tokens that the model has, whose ids are from 0 to " + std::to_string(vocabulary - 1),
+        token ? "'" + token(id) + "', whose id is " + of : "the id " + of);
   }
 }
 

@@ -178,6 +178,7 @@ bool Loop::validate() {
   if (v.improved) save_model();
   validated();
   save();
+  validation_saved();
   parts_.listener.on_validation(v);
   return out_of_patience();
 }

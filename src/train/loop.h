@@ -38,6 +38,8 @@ class Loop {
   virtual void save_model() = 0;
   /// Called in a validation before its checkpoint is saved.
   virtual void validated() {}
+  /// Called behind it, once no checkpoint names older files any more.
+  virtual void validation_saved() {}
   /// Where a resumed training stands besides its update, such as ", epoch 2".
   virtual std::string place() const { return {}; }
   virtual Result finish(Ended ended) = 0;

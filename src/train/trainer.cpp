@@ -5,6 +5,7 @@
 #include <cstring>
 #include <filesystem>
 #include <numeric>
+#include <utility>
 
 #include "core/fnv1a.h"
 #include "fovea/core/profile.h"
@@ -125,9 +126,15 @@ class Trainer final : public Loop {
     std::vector<std::int64_t>& snapshots = state().snapshots;
     snapshots.push_back(state().update);
     while (snapshots.size() > static_cast<std::size_t>(options().average)) {
-      std::error_code ignored;
-      std::filesystem::remove(snapshot_path(options().folder, snapshots.front()), ignored);
+      outdated_.push_back(snapshots.front());
       snapshots.erase(snapshots.begin());
+    }
+  }
+  // The checkpoint before named these.
+  void validation_saved() override {
+    for (const std::int64_t update : std::exchange(outdated_, {})) {
+      std::error_code ignored;
+      std::filesystem::remove(snapshot_path(options().folder, update), ignored);
     }
   }
 
@@ -149,22 +156,29 @@ class Trainer final : public Loop {
     return result;
   }
 
+  // The parameters stay as they are where a snapshot cannot be read.
   void average_snapshots() {
     const auto count = static_cast<float>(state().snapshots.size());
-    for (nn::Parameter& parameter : model_.parameters().all()) parameter.value.fill(0.0);
+    auto& parameters = model_.parameters().all();
+    std::vector<Tensor> means;
+    for (const nn::Parameter& parameter : parameters)
+      means.push_back(Tensor::zeros(DType::f32, parameter.value.shape()));
     for (const std::int64_t update : state().snapshots) {
       const std::string path = snapshot_path(options().folder, update);
       const files::TensorFile file = files::load_safetensors(path);
-      for (nn::Parameter& parameter : model_.parameters().all()) {
-        const Tensor& tensor = tensor_like(parameter.value, path, file, parameter.name);
-        float* sum = parameter.value.data<float>();
+      for (std::size_t p = 0; p < parameters.size(); ++p) {
+        const Tensor& tensor = tensor_like(means[p], path, file, parameters[p].name);
+        float* sum = means[p].data<float>();
         for (std::int64_t i = 0; i < tensor.count(); ++i) sum[i] += tensor.data<float>()[i] / count;
       }
     }
+    for (std::size_t p = 0; p < parameters.size(); ++p)
+      std::copy_n(means[p].data<float>(), means[p].count(), parameters[p].value.data<float>());
   }
 
   models::SequenceToSequence& model_;
   const Data& data_;
+  std::vector<std::int64_t> outdated_;  // snapshots that the last checkpoint names no more
 };
 
 }  // namespace

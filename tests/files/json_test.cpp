@@ -1,6 +1,9 @@
 // JSON that is read in place: invalid texts, and the positions in their errors.
+#include "files/json.h"
+
 #include <gtest/gtest.h>
 
+#include <cstdint>
 #include <cstring>
 
 #include "files/json_scanner.h"
@@ -82,6 +85,17 @@ TEST(JsonScanner, ResolvesEscapesInPlace) {
   EXPECT_EQ(scanner.number(), 0u);
   EXPECT_FALSE(scanner.next_element());
   scanner.finish();
+}
+
+TEST(Json, AWholeNumberIsNoOtherNumber) {
+  const auto number = [](const char* text) { return whole_number(nlohmann::json::parse(text), -5, 7); };
+  EXPECT_EQ(number("7"), 7);
+  EXPECT_EQ(number("-5"), -5);
+  for (const char* other : {"8", "-6", "1.0", "1e300", "-1e300", "18446744073709551615",
+                            "9223372036854775808", "true", "\"1\"", "null", "[1]"})
+    EXPECT_FALSE(number(other)) << other;
+  EXPECT_EQ(whole_number(nlohmann::json::parse("9223372036854775807"), 0, INT64_MAX), INT64_MAX);
+  EXPECT_FALSE(whole_number(nlohmann::json::parse("18446744073709551615"), INT64_MIN, INT64_MAX));
 }
 
 }  // namespace

@@ -228,6 +228,8 @@ TEST(Resume, AnImpossibleStateIsRefused) {
   refused({.update = 3}, "adam_steps is 0, update 3");
   refused({.curve = {{.update = 1, .improved = true}}}, "a validation's update is 1");
   refused({.epoch = std::int64_t{1} << 60}, "epoch is");
+  refused({.snapshots = {std::int64_t{1} << 60}}, "a snapshot is");
+  refused({.curve = {{.epoch = -3, .improved = true}}}, "a validation's epoch is -3");
 }
 
 TEST(Resume, DamagedCheckpointsAreRefusedByName) {

@@ -90,6 +90,27 @@ TEST(Trainer, PatienceEndsATrainingThatDoesNotImprove) {
   EXPECT_EQ(result.final.update, 2);
 }
 
+// A training that is killed before it has saved a checkpoint goes on from the one before.
+TEST(Trainer, ASnapshotStaysUntilNoCheckpointNamesIt) {
+  Tiny tiny;
+  TrainOptions options = tiny.options("snapshots");
+  options.validate_every = 2;
+  options.save_every = 0;
+  struct Blocks : Listener {
+    std::filesystem::path checkpoint;
+    void on_validation(const Validation& v) override {
+      if (v.update != 4) return;
+      std::filesystem::rename(checkpoint, checkpoint.string() + ".kept");
+      std::filesystem::create_directories(checkpoint / "in the way");
+    }
+  } blocks;
+  blocks.checkpoint = checkpoint_path(options.folder);
+  const auto model = tiny.model();
+  EXPECT_THROW(train(*model, tiny.data, options, Start::fresh, blocks, never), FileError);
+  for (const std::int64_t update : {2, 4, 6})
+    EXPECT_TRUE(std::filesystem::exists(snapshot_path(options.folder, update))) << update;
+}
+
 TEST(Trainer, TheFolderHoldsTheBestOfSingleAndAveragedWeights) {
   Tiny tiny;
   Listener silent;

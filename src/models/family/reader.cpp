@@ -53,7 +53,7 @@ std::vector<std::string> ConfigReader::unread() const {
 
 std::optional<std::int64_t> ConfigReader::size(const std::string& key, const json& value, std::int64_t least,
                                                std::int64_t most) {
-  if (value.is_number_integer() && value >= least && value <= most) return value.get<std::int64_t>();
+  if (const std::optional<std::int64_t> size = files::whole_number(value, least, most)) return size;
   refuse(key, "a whole number from " + std::to_string(least) + " to " + std::to_string(most), value);
   return std::nullopt;
 }
