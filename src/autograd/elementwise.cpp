@@ -22,6 +22,11 @@ FOVEA_CLONES void tanh_into(const float* a, std::int64_t n, float* out) {
 #pragma omp simd
   for (std::int64_t i = 0; i < n; ++i) out[i] = vector_tanh(a[i]);
 }
+FOVEA_CLONES void cap_in_place(float factor, float cap, std::int64_t n, float* x) {
+  const float by = factor / cap;
+#pragma omp simd
+  for (std::int64_t i = 0; i < n; ++i) x[i] = cap * vector_tanh(x[i] * by);
+}
 FOVEA_CLONES void sigmoid_into(const float* a, std::int64_t n, float* out) {
 #pragma omp simd
   for (std::int64_t i = 0; i < n; ++i) out[i] = vector_sigmoid(a[i]);
@@ -102,6 +107,22 @@ Var scale(const Var& x, float factor) {
   const ProfileSpan span(label, moved({&x}, x.value().count()));
   return result_of(tape_of({&x}), scaled(x.value(), factor),
                    [=](const Tensor& d) { accumulate(x, scaled(d, factor)); });
+}
+
+void scale_and_cap(Tensor& x, float factor, std::optional<float> cap) {
+  if (x.dtype() != DType::f32)
+    throw InvalidArgument("scale_and_cap", "x", "f32", std::string(to_string(x.dtype())));
+  if (cap && !(*cap > 0.0f))
+    throw InvalidArgument("scale_and_cap", "cap", "a number above 0", std::to_string(*cap));
+  static constexpr ProfileLabel label{"scaled logits", ProfilePart::elementwise};
+  const ProfileSpan span(label, {.bytes = 8.0 * static_cast<double>(x.count())});
+  for_pieces(x.count(), [&](std::int64_t begin, std::int64_t end) {
+    float* piece = x.data<float>() + begin;
+    if (cap)
+      cap_in_place(factor, *cap, end - begin, piece);
+    else
+      scale_into(piece, factor, end - begin, piece);
+  });
 }
 
 Var tanh(const Var& x) {

@@ -14,15 +14,19 @@ void fill_elements(Tensor& tensor, double value) {
   std::fill_n(tensor.data<T>(), tensor.count(), static_cast<T>(value));
 }
 
+// Numbers of the last axes that lie behind each other are copied together.
 void copy_strided(const ConstTensorView& from, std::byte* to) {
   const auto element = static_cast<std::int64_t>(size_of(from.dtype()));
   const std::int64_t count = from.count();
+  int axes = from.rank();
+  std::int64_t run = 1;
+  while (axes > 0 && from.stride(axes - 1) == run) run *= from.size(--axes);
   std::array<std::int64_t, max_rank> index{};
-  for (std::int64_t n = 0; n < count; ++n) {
+  for (std::int64_t n = 0; n < count; n += run) {
     std::int64_t offset = 0;
-    for (int axis = 0; axis < from.rank(); ++axis) offset += index[axis] * from.stride(axis);
-    std::memcpy(to + n * element, from.raw() + offset * element, static_cast<std::size_t>(element));
-    for (int axis = from.rank() - 1; axis >= 0; --axis) {
+    for (int axis = 0; axis < axes; ++axis) offset += index[axis] * from.stride(axis);
+    std::memcpy(to + n * element, from.raw() + offset * element, static_cast<std::size_t>(run * element));
+    for (int axis = axes - 1; axis >= 0; --axis) {
       if (++index[axis] < from.size(axis)) break;
       index[axis] = 0;
     }

@@ -156,15 +156,7 @@ Tensor LanguageModel::logits(const nn::Var& hidden) {
   Tensor logits = autograd::linear(rows, inference.use(output_matrix()), output_bias(inference),
                                    autograd::Products::by_row)
                       .value();
-  float* x = logits.data<float>();
-  if (logit_factor_ == 1.0f && !logit_cap_) return logits;
-  static constexpr ProfileLabel label{"scaled logits", ProfilePart::elementwise};
-  const ProfileSpan span(label, {.bytes = 8.0 * static_cast<double>(logits.count())});
-  if (logit_factor_ != 1.0f)
-    std::transform(x, x + logits.count(), x, [this](float logit) { return logit_factor_ * logit; });
-  if (logit_cap_)
-    std::transform(x, x + logits.count(), x,
-                   [cap = *logit_cap_](float logit) { return cap * std::tanh(logit / cap); });
+  if (logit_factor_ != 1.0f || logit_cap_) autograd::scale_and_cap(logits, logit_factor_, logit_cap_);
   return logits;
 }
 

@@ -30,14 +30,20 @@ Rotary::Rotary(const Rope& rope, std::int64_t limit) : growing_(std::make_shared
 }
 
 RopeTable Rotary::table(std::int64_t positions) const {
-  const std::lock_guard lock(growing_->mutex);
   const std::int64_t needed = std::min(positions, growing_->limit);
-  if (growing_->table && growing_->table->positions() >= needed) return *growing_->table;
+  {
+    const std::lock_guard lock(growing_->mutex);
+    if (growing_->table && growing_->table->positions() >= needed) return *growing_->table;
+  }
   // Its frequencies depend on the number of positions, so there is one table only.
   const bool whole = std::holds_alternative<DynamicNtkScaling>(growing_->rope->scaling);
   std::int64_t size = whole ? growing_->limit : 256;
   while (size < needed) size *= 2;
-  growing_->table.emplace(*growing_->rope, std::min(size, growing_->limit), DType::f32);
+  // Without the lock: the executor makes the table, and its present work may wait for the lock.
+  RopeTable table(*growing_->rope, std::min(size, growing_->limit), DType::f32);
+  const std::lock_guard lock(growing_->mutex);
+  if (!growing_->table || growing_->table->positions() < table.positions())
+    growing_->table = std::move(table);
   return *growing_->table;
 }
 

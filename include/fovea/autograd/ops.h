@@ -260,6 +260,9 @@ Var squared_error(const Var& x, const Tensor& target, const Reduction& reduction
 std::vector<std::int32_t> argmax_rows(const Tensor& rows);
 /// log softmax of each row of `logits` [N, V], in place; for decoding, not recorded.
 void log_softmax_rows(Tensor& logits);
+/// x = factor·x, or with a cap x = cap·tanh(factor·x / cap), with an absolute error below 3e-7·cap: the soft
+/// cap of logits of Gemma 2 (arXiv 2408.00118, section 2). f32, in place. Not recorded.
+void scale_and_cap(Tensor& x, float factor, std::optional<float> cap);
 /// A class of a row of logits.
 struct Probable {
   std::int32_t id = 0;
