@@ -84,9 +84,11 @@ void merge_row(std::span<const AttentionPart> parts, const RowIndex& at, const R
       if (absent(lse)) continue;
       const W weight = std::exp(lse - state.greatest) * scale;
       const T* from = operand_of<T>(part.output).row(at.b, at.h, at.r) + begin;
+#pragma omp simd
       for (std::int64_t d = 0; d < count; ++d)
         sums[static_cast<std::size_t>(d)] += weight * static_cast<W>(from[d]);
     }
+#pragma omp simd
     for (std::int64_t d = 0; d < count; ++d)
       output[begin + d] = static_cast<T>(sums[static_cast<std::size_t>(d)]);
   }

@@ -102,7 +102,14 @@ template <class T>
 struct HeadGain {
   T all{1};
   const T* each = nullptr;
-  T of(std::int64_t element) const { return each ? each[element] : all; }
+  /// Calls body with the gain of an element. The loops in it have no branch, so that they are vectorised.
+  template <class Body>
+  void with(Body&& body) const {
+    if (each)
+      body([from = each](std::int64_t element) { return from[element]; });
+    else
+      body([one = all](std::int64_t) { return one; });
+  }
 };
 
 constexpr double smallest_divisor = 0.01;
@@ -131,8 +138,10 @@ void normalize_rows(const RowSizes& sizes, const RowNorm& norm, const kernels::O
     const T* from = x.row(b, h, r);
     T* to = y.row(b, h, r);
     const T inverse = inverse_norm(norm.map.norm, from, norm.dim).length;
-    const HeadGain<T> gain = gain_of<T>(norm, h);
-    for (std::int64_t d = 0; d < norm.dim; ++d) to[d] = from[d] * inverse * gain.of(d);
+    gain_of<T>(norm, h).with([&](auto gain) {
+#pragma omp simd
+      for (std::int64_t d = 0; d < norm.dim; ++d) to[d] = from[d] * inverse * gain(d);
+    });
   });
 }
 
@@ -149,11 +158,14 @@ void normalize_rows_back(const RowSizes& sizes, const RowNorm& norm, const kerne
       return;
     }
     const Inverse<T> inverse = inverse_norm(norm.map.norm, row, norm.dim);
-    const HeadGain<T> gain = gain_of<T>(norm, h);
-    T along{0};
-    for (std::int64_t d = 0; d < norm.dim; ++d) along += gain.of(d) * from[d] * row[d];
-    for (std::int64_t d = 0; d < norm.dim; ++d)
-      to[d] = gain.of(d) * from[d] * inverse.length - row[d] * along * inverse.pull;
+    gain_of<T>(norm, h).with([&](auto gain) {
+      T along{0};
+#pragma omp simd reduction(+ : along)
+      for (std::int64_t d = 0; d < norm.dim; ++d) along += gain(d) * from[d] * row[d];
+#pragma omp simd
+      for (std::int64_t d = 0; d < norm.dim; ++d)
+        to[d] = gain(d) * from[d] * inverse.length - row[d] * along * inverse.pull;
+    });
   });
 }
 

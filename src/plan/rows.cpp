@@ -124,8 +124,12 @@ ConstTensorView widened(const ConstTensorView& view, Tensor& copy, Executor& exe
 
 void clear_rows(const TensorView& view) {
   if (!view || view.count() == 0) return;
-  const std::int64_t width = view.rank() > 0 ? view.size(-1) : 1, rows = view.count() / width;
   const auto element = static_cast<std::int64_t>(size_of(view.dtype()));
+  if (view.contiguous()) {
+    std::fill_n(view.raw(), view.count() * element, std::byte{0});
+    return;
+  }
+  const std::int64_t width = view.rank() > 0 ? view.size(-1) : 1, rows = view.count() / width;
   for (std::int64_t n = 0; n < rows; ++n) {
     std::int64_t offset = 0, rest = n;
     for (int axis = view.rank() - 2; axis >= 0; --axis) {

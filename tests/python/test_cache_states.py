@@ -72,6 +72,11 @@ def test_errors_of_last_rows_and_names_of_functions(rng):
     cache.release(released)
     cache.reserve(s, 2)
     row = np.zeros((1, 2, 3), np.float32)
+    alone = fovea.KvCache([state])
+    full = alone.start()
+    alone.reserve(full, 1)
+    alone.replace(0, full, row)
+    alone.commit(full)
     for call, function, argument in (
         (lambda: cache.replace(0, s, row), "KvCache.replace", "layer"),
         (lambda: cache.replace(2, s, row), "KvCache.replace", "layer"),
@@ -82,6 +87,9 @@ def test_errors_of_last_rows_and_names_of_functions(rng):
         (lambda: cache.replace(1, [s, s], row), "KvCache.replace", "rows"),
         (lambda: cache.replace(1, released, row), "KvCache.replace", "sequence"),
         (lambda: cache.last_row(0, s), "KvCache.last_row", "layer"),
+        (lambda: alone._core.last_rows(0, [full], np.zeros((1, 5), np.float32)), "KvCache.last_row", "rows"),
+        (lambda: alone._core.last_rows(0, [full], np.zeros((1, 6), np.float64)), "KvCache.last_row", "rows"),
+        (lambda: alone._core.last_rows(0, [full], None), "KvCache.last_row", "rows"),
         (lambda: cache.last_row(2, s), "KvCache.last_row", "layer"),
         (lambda: cache.last_row(1, other), "KvCache.last_row", "sequence"),
         (lambda: cache.rows(1, s), "KvCache.rows", "layer"),
