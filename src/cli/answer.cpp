@@ -68,20 +68,22 @@ void add_answers(const std::string& context, const text::Encoding& window,
   }
 }
 
-void print(const AnswerCommand& o, const std::string& context, std::vector<Answer> answers) {
+void print(const AnswerCommand& o, const text::CheckedLine& context, std::vector<Answer> answers) {
   std::stable_sort(answers.begin(), answers.end(),
                    [](const Answer& a, const Answer& b) { return a.score > b.score; });
   answers.resize(std::min(o.top_k, answers.size()));
   nlohmann::ordered_json list = nlohmann::ordered_json::array();
   for (const auto& [place, score] : answers) {
-    const std::string words = context.substr(place.begin, place.end - place.begin);
+    const std::string words = context.text.substr(place.begin, place.end - place.begin);
     if (o.head.json)
       list.push_back({{"answer", words}, {"score", score}, {"begin", place.begin}, {"end", place.end}});
     else
       fmt::print("{:.4f}\t{}-{}\t{}\n", score, place.begin, place.end, words);
   }
-  if (o.head.json) return print_line({{"context", context}, {"answers", list}});
-  if (o.top_k > 1) fmt::print("\n");  // several answers of one context stand together
+  if (o.head.json)
+    return print_line({{"line", context.number}, {"context", context.text}, {"answers", list}});
+  if (answers.empty() && o.top_k == 1) fmt::print("\n");  // so that lines stay beside those of the input
+  if (o.top_k > 1) fmt::print("\n");                      // several answers of one context stand together
 }
 
 // A question that leaves no room for a window of a longer context.
@@ -97,6 +99,7 @@ void check_question(const text::Encoding& pair, std::int64_t most, std::int64_t 
 }
 
 void run(const AnswerCommand& o) {
+  check_utf8("fovea answer", "--question", o.question);
   const HeadModel model(o.head, "fovea answer", {models::FamilyHead::answer});
   // As in transformers: a long context is read in windows, which share 128 ids.
   const std::int64_t most = std::min<std::int64_t>(model.longest(), 384),
@@ -109,12 +112,12 @@ void run(const AnswerCommand& o) {
   // Widening to words makes some of the best spans of a window the same.
   const models::AnswerOptions options{.longest = o.longest,
                                       .count = 2 * static_cast<std::int64_t>(o.top_k) + 10};
-  const auto print_text = [&](const std::string& context, std::span<const text::Encoding> windows,
+  const auto print_text = [&](const text::CheckedLine& context, std::span<const text::Encoding> windows,
                               std::span<const Tensor> logits) {
     std::vector<Answer> answers;
     for (std::size_t n = 0; n < windows.size(); ++n)
-      add_answers(context, windows[n], models::answer_spans(logits[n], roles_of(model, windows[n]), options),
-                  answers);
+      add_answers(context.text, windows[n],
+                  models::answer_spans(logits[n], roles_of(model, windows[n]), options), answers);
     print(o, context, std::move(answers));
   };
   model.answer(o.head, {.encode = encode, .print = print_text});

@@ -42,6 +42,7 @@ Written compute(const AttendOptions& o, const AttentionSpec& spec,
   const AttendCall call = read_attend_call(o, spec, sources, pool.get());
   const std::unique_ptr<Mechanism> mechanism = make_mechanism(o, call);
   if (o.explain) fmt::print("{}\n", explain(mechanism->plan(), std::span(o.query_offsets)));
+  if (o.explains_alone()) return {};
   Written written;
   written.results = mechanism->forward(pool.get());
   written.output = written.results.output;

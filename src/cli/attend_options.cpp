@@ -184,7 +184,8 @@ void add_results(Command command, AttendOptions& o) {
   how.add("--threads", o.threads, "0: all").check(in_range(0, 1024));
   command
       .add_flag("--explain", o.explain,
-                "print the kernels, why better ones refused, and the tiles the mask skips")
+                "print the kernels, why better ones refused, and the tiles the mask skips; without --out and "
+                "other results nothing is computed")
       .group("How it runs");
 }
 
@@ -276,9 +277,11 @@ void check_packed(const AttendOptions& o) {
 void check_results(const AttendOptions& o) {
   const bool chosen = !o.weights.empty() || !o.grad_weights.empty(),
              value = !o.value.empty() || o.is_latent();
-  if (o.out.empty() && o.weights.empty()) refuse("--out", "a file, or one for --weights", "neither");
+  if (o.out.empty() && o.weights.empty() && !o.explains_alone())
+    refuse("--out", "a file, or one for --weights, or --explain alone", "none");
   check_conditions(
       {{"--value", !o.out.empty(), value, "a file for --out"},
+       {"--value", o.explains_alone(), value, "a file beside --explain alone"},
        {"--value", !o.grad.empty(), value, "a file for --grad"},
        {"--gate", !o.gate.empty(), o.has_output(), "--out or --grad beside it"},
        {"--weight-heads", !o.weight_heads.empty(), chosen, "--weights or --grad-weights beside it"},

@@ -52,7 +52,11 @@ struct AttendOptions {
   bool is_packed() const { return !query_starts.empty() || !key_starts.empty(); }
   bool is_latent() const { return !latent_key.empty() || !latent_value.empty(); }
   bool has_gradients() const { return !grad.empty() || !grad_weights.empty(); }
-  bool has_output() const { return !out.empty() || !grad.empty(); }
+  /// --explain without a result: it says what would run, and nothing runs.
+  bool explains_alone() const {
+    return explain && out.empty() && weights.empty() && lse.empty() && !has_gradients();
+  }
+  bool has_output() const { return !out.empty() || !grad.empty() || explains_alone(); }
 };
 
 /// `options` has to outlive the command.

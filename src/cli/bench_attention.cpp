@@ -86,12 +86,13 @@ void register_bench_attention(Command bench) {
   command.add_option("--masks", o->masks,
                      "expressions, as fovea attend reads them; with everything among them, /pair compares "
                      "the others with it");
-  command.add_option("--score", o->score).check(one_of({"scaled-dot", "dot", "bilinear", "additive"}));
-  command.add_option("--batch", sizes.batch).check(in_range(1, 65536));
-  command.add_option("--heads", sizes.heads).check(in_range(1, 65536));
+  command.add_option("--score", o->score, "how a query and a key are compared")
+      .check(one_of({"scaled-dot", "dot", "bilinear", "additive"}));
+  command.add_option("--batch", sizes.batch, "texts").check(in_range(1, 65536));
+  command.add_option("--heads", sizes.heads, "of queries").check(in_range(1, 65536));
   command.add_option("--kv-heads", sizes.kv_heads, "default: the number of --heads")
       .check(in_range(1, 65536));
-  command.add_option("--head-dim", sizes.head_dim).check(in_range(1, 4096));
+  command.add_option("--head-dim", sizes.head_dim, "numbers of a row").check(in_range(1, 4096));
   command.add_option("--kernel", o->bench.kernel, "avx512, avx2, baseline or reference; default: the best");
   command.add_option("--repeat", o->bench.repeat, "runs, of which the best counts").check(in_range(1, 1000));
   command.add_option("--rounds", o->bench.rounds, "times that all rows are measured; the best of each counts")

@@ -60,6 +60,21 @@ ordered_json read_messages(const std::string& path, ordered_json& tools) {
   return whole["messages"];
 }
 
+// Templates write nothing for a message without content. Of an assistant's, calls of tools stand for it.
+void check_messages(const ordered_json& messages) {
+  for (std::size_t n = 0; n < messages.size(); ++n) {
+    const ordered_json& message = messages[n];
+    const auto refuse = [&](const std::string& expected, const std::string& got) {
+      throw InvalidArgument("fovea generate", "message " + std::to_string(n + 1), expected, got);
+    };
+    if (!message.is_object()) refuse("an object with \"role\" and \"content\"", excerpt(message.dump()));
+    const bool said = message.contains("content") && !message["content"].is_null();
+    if (!said && message.value("role", ordered_json()) != "assistant") refuse("\"content\"", "none");
+    if (said && !message["content"].is_string() && !message["content"].is_array())
+      refuse("a text or an array as \"content\"", excerpt(message["content"].dump()));
+  }
+}
+
 ordered_json message(const char* role, const ordered_json& content) {
   return ordered_json::object({{"role", role}, {"content", content}});
 }
@@ -101,6 +116,7 @@ ChatPrompts::ChatPrompts(const std::filesystem::path& folder, const ChatOptions&
   if (!messages_.is_array())
     throw FileError(name_of(options.messages), -1,
                     "\"messages\": expected an array, got " + excerpt(dumped(messages_)));
+  check_messages(messages_);
   if (!options.tools.empty()) tools_ = parsed(name_of(options.tools), text_of(options.tools));
   if (!variables_.empty() && !parsed("--template-variables", variables_).is_object())
     throw InvalidArgument("fovea generate", "--template-variables", "a JSON object", excerpt(variables_));
@@ -132,10 +148,12 @@ std::string ChatPrompts::of_text(const std::optional<std::string>& said) const {
 
 std::string ChatPrompts::of_line(const ordered_json& said, const ordered_json& tools) const {
   ordered_json messages = messages_;
-  if (said.is_array())
+  if (said.is_array()) {
+    check_messages(said);
     messages.insert(messages.end(), said.begin(), said.end());
-  else
+  } else {
     messages.push_back(message("user", said));
+  }
   return render(std::move(messages), tools.is_null() ? tools_ : tools);
 }
 

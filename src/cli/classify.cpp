@@ -23,7 +23,7 @@ void run(const ClassifyCommand& o) {
   const HeadModel model(o.head, "fovea classify", {models::FamilyHead::sequence_labels});
   const std::vector<std::string>& labels = model.config().labels;
   const std::size_t shown = o.top_k == 0 ? labels.size() : std::min(o.top_k, labels.size());
-  const auto print = [&](const std::string& text, auto, std::span<const Tensor> logits) {
+  const auto print = [&](const text::CheckedLine& line, auto, std::span<const Tensor> logits) {
     const std::vector<double> scores =
         models::scores_of(model.config().score_function, {logits[0].data<float>(), labels.size()});
     std::vector<std::size_t> order(labels.size());
@@ -34,11 +34,11 @@ void run(const ClassifyCommand& o) {
     if (o.head.json) {
       ordered_json list = ordered_json::array();
       for (const std::size_t i : order) list.push_back({{"label", labels[i]}, {"score", scores[i]}});
-      return print_line({{"text", text}, {"labels", list}});
+      return print_line({{"line", line.number}, {"text", line.text}, {"labels", list}});
     }
     for (std::size_t n = 0; n < order.size(); ++n)
       fmt::print("{}{:.4f}\t{}", n > 0 ? "\t" : "", scores[order[n]], labels[order[n]]);
-    fmt::print("\t{}\n", text);
+    fmt::print("\t{}\n", line.text);
   };
   const auto encode = [&](const std::string& text) { return std::vector{model.encode(text)}; };
   model.answer(o.head, {.encode = encode, .print = print});

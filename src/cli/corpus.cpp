@@ -28,6 +28,9 @@ void write(const text::ParallelCorpus& corpus, const std::string& prefix, const 
 }
 
 void run_generated(const CorpusCommand& o) {
+  if (o.min_words > o.max_words)
+    throw InvalidArgument("fovea corpus generated", "--max-words",
+                          "at least --min-words " + std::to_string(o.min_words), std::to_string(o.max_words));
   const auto split = [&](text::Split which, std::int64_t count, text::LengthShape lengths) {
     return text::generate_corpus({.seed = o.seed,
                                   .count = count,
@@ -75,18 +78,18 @@ void register_corpus(Command app) {
   generated.add_option("--count", g->count, "training pairs").check(in_range(1, 10000000));
   generated.add_option("--held-out", g->held_out, "pairs for validation and for test")
       .check(in_range(1, 100000));
-  generated.add_option("--min-words", g->min_words).check(in_range(3, 60));
-  generated.add_option("--max-words", g->max_words).check(in_range(3, 60));
-  generated.add_option("--seed", g->seed);
+  generated.add_option("--min-words", g->min_words, "of an English sentence").check(in_range(3, 60));
+  generated.add_option("--max-words", g->max_words, "of an English sentence").check(in_range(3, 60));
+  generated.add_option("--seed", g->seed, "of the pairs that are drawn");
   generated.callback([g] { run_generated(*g); });
   auto c = std::make_shared<CorpusCommand>();
   Command gettext = corpus.add_subcommand("gettext", "The translations of installed programs' messages");
   gettext.add_option("--output", c->output, "prefix of the files").required();
-  gettext.add_option("--language", c->language);
+  gettext.add_option("--language", c->language, "code of the language, such as fr");
   gettext.callback([c] { run_gettext(*c); });
   auto m = std::make_shared<CorpusCommand>();
-  Command manuals = corpus.add_subcommand(
-      "manuals", "The licences and manuals installed here, as a text of three parts");
+  Command manuals =
+      corpus.add_subcommand("manuals", "The licences and manuals installed here, as a text of three parts");
   manuals.add_option("--output", m->output, "prefix of the files").required();
   manuals.add_option("--file", m->file, "this text instead");
   manuals.callback([m] { run_manuals(*m); });

@@ -82,19 +82,15 @@ Computes model_of(const EmbedCommand& o, const std::filesystem::path& path, auto
 // long.
 void check_ids(const EmbedCommand& o, const std::string& file, const Computes& model,
                std::vector<Ids>& sequences) {
+  check_vocabulary(file, sequences, model.vocabulary);
   for (std::size_t s = 0; s < sequences.size(); ++s) {
     Ids& ids = sequences[s];
-    const auto refuse = [&](const std::string& reason) {
-      throw FileError(file, static_cast<std::int64_t>(s) + 1, reason, "line");
-    };
-    for (const std::int32_t id : ids) {
-      if (id >= model.vocabulary)
-        refuse(fmt::format("has the id {}, and those of the model are below {}", id, model.vocabulary));
-    }
     if (std::ssize(ids) <= model.positions) continue;
     if (!o.truncate)
-      refuse(fmt::format("has {} ids, and the model reads at most {}; --truncate cuts it", ids.size(),
-                         model.positions));
+      throw FileError(file, static_cast<std::int64_t>(s) + 1,
+                      fmt::format("has {} ids, and the model reads at most {}; --truncate cuts it",
+                                  ids.size(), model.positions),
+                      "line");
     ids.resize(static_cast<std::size_t>(model.positions));
   }
 }
@@ -213,6 +209,9 @@ void write_sentences(const EmbedCommand& o) {
 
 // The rows of each line, or of a head with labels of texts its numbers.
 void write_rows(const EmbedCommand& o) {
+  if (!o.targets.empty() && input_path(o.targets) == "/dev/stdin" && name_of(o.targets) == source_of(o))
+    throw InvalidArgument("fovea embed", "--target-ids-file", "a file, because the source is standard input",
+                          o.targets);
   const std::optional<models::SentenceFolder> sentences = models::read_sentence_folder(o.model);
   const std::filesystem::path path = sentences ? sentences->model : std::filesystem::path(o.model);
   const Computes model = model_of(o, path, autograd::parse_weight_type(o.weights));

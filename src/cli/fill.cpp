@@ -86,7 +86,7 @@ void run(const FillCommand& o) {
                             "'" + excerpt(text) + "'");
     return sequences;
   };
-  const auto print_text = [&](const std::string& text, std::span<const text::Encoding> sequences,
+  const auto print_text = [&](const text::CheckedLine& line, std::span<const text::Encoding> sequences,
                               std::span<const Tensor> logits) {
     const text::Encoding& sequence = sequences[0];
     const std::vector<std::int64_t> rows = masks_of(sequence, mask);
@@ -100,7 +100,7 @@ void run(const FillCommand& o) {
       else
         print(o, best);
     }
-    if (o.head.json) print_line({{"text", text}, {"masks", masks}});
+    if (o.head.json) print_line({{"line", line.number}, {"text", line.text}, {"masks", masks}});
   };
   model.answer(o.head, {.encode = encode,
                         .print = print_text,

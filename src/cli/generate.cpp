@@ -1,8 +1,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <fstream>
-#include <iostream>
 #include <nlohmann/json.hpp>
 #include <optional>
 
@@ -11,6 +9,7 @@
 #include "cli/generate_options.h"
 #include "cli/generate_state.h"
 #include "cli/text_stream.h"
+#include "cli/text_windows.h"
 #include "core/excerpt.h"
 #include "fovea/models/model_folder.h"
 #include "models/configs.h"
@@ -168,7 +167,11 @@ void write_one(const GenerateOptions& o, models::LanguageModel& model, const Cod
         length_behind(model, std::ssize(before), {sample.length, o.length_by_user, o.whole_length});
     // The last token is written and not read. A text is refused before it begins, as those of --input are.
     const std::int64_t bytes = cache.bytes_for(std::ssize(before) + sample.length - 1);
-    if (bytes > o.limit_mb << 20) throw CacheFull(bytes, 0, o.limit_mb << 20);
+    if (bytes > o.limit_mb << 20)
+      throw InvalidArgument("fovea generate", "--limit-mb",
+                            fmt::format("at least {} for {} tokens in all", ((bytes - 1) >> 20) + 1,
+                                        std::ssize(before) + sample.length),
+                            std::to_string(o.limit_mb));
     const models::Generated written = models::generate_until(
         model, cache, state.sequence, state.unread, sample, [&](std::span<const std::int32_t> ids) {
           printer.add(stream.add(ids.back()));
@@ -324,12 +327,8 @@ void generate(GenerateOptions o) {
   if (translator) check_positions(o, models::read_family(folder.config()).config.positions);
   use_search(defaults, o);
   check_beams(o);
-  std::ofstream file;
-  if (!o.output.empty()) {
-    file.open(o.output);
-    if (!file) throw FileError(o.output, -1, "cannot be opened for writing");
-  }
-  std::ostream& out = o.output.empty() ? std::cout : file;
+  Output output(o.output);
+  std::ostream& out = output.stream();
   if (!o.prompt_ids.empty())
     generate_ids({.prompt = o.prompt_ids,
                   .sample = o.sample,

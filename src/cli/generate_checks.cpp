@@ -10,6 +10,7 @@
 
 #include "cli/commands.h"
 #include "cli/generate_options.h"
+#include "cli/texts.h"
 #include "fovea/core/error.h"
 
 namespace fovea::cli {
@@ -83,6 +84,7 @@ void check(const GenerateOptions& o) {
   const auto refuse = [](const char* option, const std::string& expected, const std::string& got) {
     throw InvalidArgument("fovea generate", option, expected, got);
   };
+  check_utf8("fovea generate", "--prompt", o.prompt);
   if (!o.prompt_ids.empty()) {
     for (const auto& [option, given] : {std::pair{"--prompt", o.prompt_given},
                                         {"--input", !o.input.empty()},

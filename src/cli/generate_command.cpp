@@ -13,7 +13,7 @@ namespace fovea::cli {
 void register_generate(Command app) {
   auto o = std::make_shared<GenerateOptions>();
   auto options = std::make_shared<std::vector<std::pair<Option, Set>>>();
-  Command command = app.add_subcommand("generate", "Continue texts with a language model");
+  Command command = app.add_subcommand("generate", "Continue texts with a language model, or translate them");
   command.add_option("--model", o->model, "folder of a model and its tokenizer, of ours or tokenizer.json")
       .required();
   Option prompt = command.add_option("--prompt,prompt", o->prompt, "the text to continue, or to translate");
@@ -42,18 +42,33 @@ void register_generate(Command app) {
     return option;
   };
   using Sample = models::SampleOptions;
-  sample_option("--length,--max-new-tokens", &Sample::length, "tokens to write at most")
+  sample_option(
+      "--length,--max-new-tokens", &Sample::length,
+      "tokens to write at most; default: max_new_tokens or max_length of generation_config.json, or 100")
+      .default_text("")
       .check(in_range(0, 1 << 30));
-  sample_option("--temperature", &Sample::temperature, "0: always the most probable token")
+  sample_option("--temperature", &Sample::temperature,
+                "0: always the most probable token; default: that of generation_config.json, or 1")
+      .default_text("")
       .check(finite())
       .check(non_negative());
-  draw_option("--top-k", &Sample::top_k, "0: all").check(non_negative());
-  draw_option("--top-p", &Sample::top_p, "in (0, 1]").check(finite()).check(in_range(1e-9, 1.0));
-  draw_option("--min-p", &Sample::min_p, "least probability, relative to the largest; 0: none")
+  draw_option("--top-k", &Sample::top_k, "0: all; default: that of generation_config.json, or 0")
+      .default_text("")
+      .check(non_negative());
+  draw_option("--top-p", &Sample::top_p, "in (0, 1]; default: that of generation_config.json, or 1")
+      .default_text("")
+      .check(finite())
+      .check(in_range(1e-9, 1.0));
+  draw_option(
+      "--min-p", &Sample::min_p,
+      "least probability, relative to the largest; 0: none; default: that of generation_config.json, or 0")
+      .default_text("")
       .check(finite())
       .check(in_range(0.0, 1.0));
   sample_option("--repetition-penalty", &Sample::repetition_penalty,
-                "divides the logits of tokens that stand in the text; 1: none")
+                "divides the logits of tokens that stand in the text; 1: none; default: that of "
+                "generation_config.json, or 1")
+      .default_text("")
       .check(finite())
       .check(positive());
   command
@@ -88,10 +103,15 @@ void register_generate(Command app) {
   command.add_flag("--stats", o->stats, "print tokens and bytes");
   add_weights_option(command, o->weights);
   add_threads_option(command, o->threads);
-  command.callback([o, prompt, options, command, ending] {
+  command.callback([o, prompt, options, command, ending, greedy] {
     using Ending = models::EarlyStopping;
     o->early_stopping = *ending == "on" ? Ending::on : *ending == "never" ? Ending::never : Ending::off;
     const auto given = [&](const char* option) { return command.given(option); };
+    for (const char* option : {"--temperature", "--top-k", "--top-p", "--min-p"}) {
+      if (greedy.given() && given(option))
+        throw InvalidArgument("fovea generate", "--greedy", std::string("no ") + option + " beside it",
+                              "both");
+    }
     for (const char* option : {"--temperature", "--top-k", "--top-p", "--min-p", "--seed"}) {
       const bool greedy = std::string_view(option) == "--temperature" && o->sample.temperature == 0.0;
       if (given(option) && !greedy) o->draws.emplace_back(option);

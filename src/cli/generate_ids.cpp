@@ -20,12 +20,7 @@ bool ends(const models::GenerationDefaults& defaults, std::int32_t id) {
 }
 
 void check_prompt_ids(const Ids& prompt, std::int64_t vocabulary) {
-  for (const std::int32_t id : prompt) {
-    if (id >= vocabulary)
-      throw InvalidArgument("fovea generate", "--prompt-ids",
-                            fmt::format("ids below {}, the number of the model's ids", vocabulary),
-                            std::to_string(id));
-  }
+  check_vocabulary("fovea generate", "--prompt-ids", prompt, vocabulary);
 }
 
 WrittenIds continued(const GenerateIds& options, models::LanguageModel& model, const Ids& prompt,

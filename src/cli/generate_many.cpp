@@ -47,9 +47,11 @@ std::string answer_line(const json& id, const AnswerText& answer) {
   json object = {{"id", id},
                  {"text", answer.text},
                  {"finish", answer.finish},
-                 {"tokens", answer.log_probabilities.size()},
-                 {"log_probability", log_probability}};
-  if (!answer.error.empty()) object["error"] = answer.error;
+                 {"tokens", answer.log_probabilities.size()}};
+  if (answer.error.empty())
+    object["log_probability"] = log_probability;
+  else
+    object["error"] = answer.error;
   return object.dump(-1, ' ', false, json::error_handler_t::replace);
 }
 
@@ -107,9 +109,9 @@ class Answers {
     if (stop_requested())
       throw Stopped{fmt::format("stopped; the answers to the first {} lines are written", printed_)};
     if (failed_ > 0)
-      throw LinesFailed(
-          fmt::format("{} of {} lines failed, and the others are written. The first that failed: {}", failed_,
-                      count(), first_error_));
+      throw LinesFailed(fmt::format("{} of {} line{} failed{}. The first that failed: {}", failed_, count(),
+                                    count() == 1 ? "" : "s",
+                                    failed_ < count() ? ", and the others are written" : "", first_error_));
   }
 
  private:

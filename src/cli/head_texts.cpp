@@ -165,7 +165,7 @@ void HeadModel::answer(const HeadOptions& options, const Answering& answering) c
           if (n + 1 < all.text_of.size() && all.text_of[n + 1] == text) return;
           fail_until(text);
           next = text + 1;
-          answering.print(window[text].text, std::span(all.sequences).subspan(begin, logits.size()), logits);
+          answering.print(window[text], std::span(all.sequences).subspan(begin, logits.size()), logits);
           logits.clear();
         },
         answering.rows);

@@ -52,7 +52,7 @@ class HeadModel {
   /// makes of each sequence.
   struct Answering {
     std::function<std::vector<text::Encoding>(const std::string& text)> encode;
-    std::function<void(const std::string& text, std::span<const text::Encoding> sequences,
+    std::function<void(const text::CheckedLine& line, std::span<const text::Encoding> sequences,
                        std::span<const Tensor> logits)>
         print;
     Rows rows = {};

@@ -1,5 +1,7 @@
 #include "cli/ids.h"
 
+#include <fmt/format.h>
+
 #include <charconv>
 
 #include "cli/texts.h"
@@ -24,6 +26,27 @@ Ids parse_ids(std::string_view text, const std::string& what) {
   }
   if (ids.empty()) throw InvalidArgument("fovea", what, "at least one token id", "none");
   return ids;
+}
+
+void check_vocabulary(const std::string& command, const std::string& option, const Ids& ids,
+                      std::int64_t vocabulary) {
+  for (const std::int32_t id : ids) {
+    if (id >= vocabulary)
+      throw InvalidArgument(command, option,
+                            fmt::format("ids below {}, the number of the model's ids", vocabulary),
+                            std::to_string(id));
+  }
+}
+
+void check_vocabulary(const std::string& file, const std::vector<Ids>& sequences, std::int64_t vocabulary) {
+  for (std::size_t s = 0; s < sequences.size(); ++s) {
+    for (const std::int32_t id : sequences[s]) {
+      if (id >= vocabulary)
+        throw FileError(file, static_cast<std::int64_t>(s) + 1,
+                        fmt::format("has the id {}, and those of the model are below {}", id, vocabulary),
+                        "line");
+    }
+  }
 }
 
 std::vector<Ids> read_ids(const std::string& path) {

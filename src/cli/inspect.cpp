@@ -9,11 +9,11 @@
 #include "cli/drawing.h"
 #include "cli/generate_ids.h"
 #include "cli/ids.h"
+#include "cli/texts.h"
 #include "cli/views.h"
 #include "fovea/inspect/graph.h"
 #include "fovea/inspect/html.h"
 #include "fovea/text/tokenizer.h"
-#include "text/utf8.h"
 
 namespace fovea::cli {
 namespace {
@@ -28,10 +28,7 @@ struct InspectCommand {
 
 // An argument is checked as a line of a file would be.
 void check_line(const char* flag, const std::string& line) {
-  const std::size_t bad = text::find_invalid_utf8(line);
-  if (bad != std::string::npos)
-    throw InvalidArgument("fovea inspect", flag, "UTF-8",
-                          "other bytes, from byte " + std::to_string(bad + 1) + " on");
+  check_utf8("fovea inspect", flag, line);
   if (line.find('\n') != std::string::npos)
     throw InvalidArgument("fovea inspect", flag, "one line", "several");
 }
@@ -167,6 +164,16 @@ void check_length(const char* flag, std::size_t pieces) {
   if (pieces == 0) throw InvalidArgument("fovea inspect", flag, "a sentence of one piece at least", "none");
 }
 
+// Of a model of another library.
+void check_reads(const models::ModelFolder& folder, const char* flag, const Ids& ids) {
+  const models::FamilyConfig config = models::read_family(folder.config()).config;
+  check_vocabulary("fovea inspect", flag, ids, config.vocabulary);
+  if (models::positions_end(config) && std::ssize(ids) > config.positions)
+    throw InvalidArgument("fovea inspect", flag,
+                          fmt::format("at most the {} ids that the model reads", config.positions),
+                          std::to_string(ids.size()));
+}
+
 // The page as one JSON object. Texts are those of the page.
 void print_json(const inspect::InspectPage& page) {
   nlohmann::ordered_json object{{"source", page.source}, {"output", page.output}};
@@ -194,7 +201,7 @@ void print_facts(const InspectCommand& o, const inspect::InspectPage& page) {
         "at least one of them, because all layers are attention: a file to write, the graph "
         "in the terminal, or numbers",
         "none");
-  if (o.json) return;
+  if (o.json || (wants_maps(o) && !o.show)) return;
   for (const auto& [layer, keeps] : page.facts) fmt::print("{}: {}\n", layer, keeps);
 }
 
@@ -234,10 +241,13 @@ void run_reader(const InspectCommand& o, const models::ModelFolder& folder) {
     if (given)
       throw InvalidArgument("fovea inspect", flag, "nothing, because the model reads one text", "a text");
   }
+  text::Pieces source = source_of(o);
+  if (models::family_kind(folder.config()))
+    check_reads(folder, o.source_ids.empty() ? "--source" : "--source-ids", source.ids);
   show_tokens(o,
               is_language_model(folder)
-                  ? language_page(folder, "Fovea: layers", source_of(o), weights_of(o))
-                  : encoder_page(folder, "Fovea: attention", source_of(o), weights_of(o)),
+                  ? language_page(folder, "Fovea: layers", std::move(source), weights_of(o))
+                  : encoder_page(folder, "Fovea: attention", std::move(source), weights_of(o)),
               "");
 }
 
@@ -267,8 +277,11 @@ Ids target_of(const InspectCommand& o, const models::ModelFolder& folder, const 
 
 void run_family_translator(const InspectCommand& o, const models::ModelFolder& folder) {
   text::Pieces source = source_of(o, folder.generation().prefix);
+  check_reads(folder, o.source_ids.empty() ? "--source" : "--source-ids", source.ids);
   const Ids ids = target_of(o, folder, source.ids);
-  check_length(o.target_ids.empty() ? "--target" : "--target-ids", ids.size());
+  const char* const target_flag = o.target_ids.empty() ? "--target" : "--target-ids";
+  check_length(target_flag, ids.size());
+  check_reads(folder, target_flag, ids);
   const bool numbers = !o.source_ids.empty();
   text::Pieces target = numbers ? text::number_pieces(ids) : text::read_pieces(o.model)->written(ids);
   const std::string written =

@@ -409,6 +409,25 @@ std::string problem_of(const CLI::App& app, const CLI::ParseError& error, const 
   return mismatch ? mismatch_problem(*mismatch, message) : message;
 }
 
+// An option by the name that was written, where it has several.
+std::string with_written_name(const CLI::App& command, const std::vector<std::string>& arguments,
+                              std::string problem) {
+  for (const CLI::Option* option : command.get_options()) {
+    const std::string name = option->get_name();
+    if (!problem.starts_with(name + ":")) continue;
+    const auto written = [&](const std::string& other) {
+      return std::ranges::any_of(arguments, [&](const std::string& argument) {
+        return argument == other || argument.starts_with(other + "=");
+      });
+    };
+    if (written(name)) return problem;
+    for (const std::string& other : option->get_lnames()) {
+      if (written("--" + other)) return problem.replace(0, name.size(), "--" + other);
+    }
+  }
+  return problem;
+}
+
 // `text` in lines of at most `width` characters, cut at blanks.
 std::string wrapped(const std::string& text, std::size_t width) {
   std::string result;
@@ -467,7 +486,8 @@ std::optional<int> CommandLine::run(std::vector<std::string> arguments) {
     std::ostringstream message;
     if (app_->exit(error, std::cout, message) == 0) return 0;  // --help, --version
     // The message repeats the value. An argument may be of any length, and have what a terminal obeys.
-    std::string problem = problem_of(*app_, error, message.str());
+    std::string problem =
+        with_written_name(innermost(*app_), arguments, problem_of(*app_, error, message.str()));
     std::ranges::replace_if(
         problem, [](char c) { return c != '\n' && (static_cast<unsigned char>(c) < ' ' || c == 127); }, ' ');
     std::fprintf(stderr, "%s", excerpt_words(problem, 200).c_str());

@@ -76,6 +76,7 @@ void rank_vectors(const RankCommand& o) {
 }
 
 void run(const RankCommand& o) {
+  check_utf8("fovea rank", "--query", o.query);
   models::makes_sentence_vectors(o.head.model) ? rank_vectors(o) : rank_pairs(o);
 }
 

@@ -23,6 +23,8 @@ void run_bleu(const Bleu& o) {
                           std::to_string(references.size()) + " lines, as many as the reference",
                           std::to_string(hypotheses.size()));
   }
+  if (references.empty())
+    throw InvalidArgument("fovea score bleu", "--reference", "at least one line", "none");
   const text::BleuScore score =
       text::bleu(hypotheses, references,
                  {o.tokenize == "none" ? text::BleuTokenizer::none : text::BleuTokenizer::mteval_13a,
@@ -52,16 +54,17 @@ void register_score(Command app) {
   score.require_subcommand();
   auto b = std::make_shared<Bleu>();
   Command bleu = score.add_subcommand("bleu", "BLEU as sacreBLEU computes it");
-  bleu.add_option("--reference", b->reference).required();
-  bleu.add_option("--hypothesis", b->hypothesis).required();
-  bleu.add_option("--tokenize", b->tokenize).check(one_of({"13a", "none"}));
-  bleu.add_flag("--lowercase", b->lowercase);
+  bleu.add_option("--reference", b->reference, "file with one sentence a line").required();
+  bleu.add_option("--hypothesis", b->hypothesis, "file with as many lines").required();
+  bleu.add_option("--tokenize", b->tokenize, "how both are split; none: at blanks")
+      .check(one_of({"13a", "none"}));
+  bleu.add_flag("--lowercase", b->lowercase, "ignore capitals");
   bleu.callback([b] { run_bleu(*b); });
   auto a = std::make_shared<AlignmentFiles>();
   Command alignment =
       score.add_subcommand("alignment", "Alignment error rate (Och and Ney 2003), Pharaoh files");
-  alignment.add_option("--gold", a->gold).required();
-  alignment.add_option("--hypothesis", a->hypothesis).required();
+  alignment.add_option("--gold", a->gold, "file of a line a pair: 0-0 1?2, ? for a possible link").required();
+  alignment.add_option("--hypothesis", a->hypothesis, "file of as many lines: 0-0 1-2").required();
   alignment.callback([a] { run_alignment(*a); });
   register_score_text(score);
 }

@@ -40,7 +40,9 @@ std::vector<Scored> texts_and_ids(const ScoreTextCommand& o, const models::Model
                                   std::int64_t vocabulary) {
   std::vector<Scored> scored;
   if (!o.ids.empty()) {
-    for (Ids& ids : read_ids(o.ids)) scored.push_back({"", std::move(ids)});
+    std::vector<Ids> lines = read_ids(o.ids);
+    check_vocabulary(name_of(o.ids), lines, vocabulary);
+    for (Ids& ids : lines) scored.push_back({"", std::move(ids)});
     return scored;
   }
   const std::unique_ptr<Coder> coder = read_coder(folder, vocabulary);

@@ -217,6 +217,9 @@ void run(const ShowCommand& o) {
   const std::filesystem::path folder = sentences ? sentences->model : std::filesystem::path(o.folder);
   const models::FolderReport report = models::report_on(models::ModelFolder(folder));
   const std::optional<TokenizerReport> tokenizer = tokenizer_of(folder);
+  // A generation_config.json that cannot be read is an error here, as it is of the commands that write texts.
+  if (report.config && report.config->kind != models::FamilyKind::encoder && report.refused.empty())
+    (void)models::ModelFolder(folder).generation();
   if (o.json) {
     ordered_json json = json_of(report);
     json["tokenizer"] = json_of(tokenizer);
@@ -237,7 +240,7 @@ void run(const ShowCommand& o) {
     fmt::print("kind        {}\n", c.kind == models::FamilyKind::decoder   ? "language model"
                                    : c.kind == models::FamilyKind::encoder ? "encoder"
                                                                            : "translator");
-    print_sizes(c);
+    if (report.problems.empty()) print_sizes(c);  // those of a key with a problem would be the family's
     if (!c.labels.empty()) fmt::print("labels      {}\n", fmt::join(c.labels, ", "));
   }
   if (report.tensors > 0)
@@ -260,10 +263,12 @@ void run(const ShowCommand& o) {
     fmt::print("kernel      attention, {}: {}\n", name, kernel);
   for (const models::ConfigProblem& problem : report.problems)
     fmt::print("problem     {}: expected {}, got {}\n", problem.key, problem.expected, problem.got);
-  if (report.refused.empty())
-    fmt::print("runs        yes\n");
-  else
+  if (!report.refused.empty())
     fmt::print("runs        no: {}\n", report.refused);
+  else if (tokenizer && !tokenizer->refused.empty())
+    fmt::print("runs        with ids alone: its tokenizer cannot be read\n");
+  else
+    fmt::print("runs        yes\n");
 }
 
 }  // namespace
@@ -271,6 +276,7 @@ void run(const ShowCommand& o) {
 void register_show(Command app) {
   auto o = std::make_shared<ShowCommand>();
   Command command = app.add_subcommand("show", "Say which model a folder has, and whether it runs");
+  command.footer("The exit status is 0 where the folder can be read, also if its model does not run.");
   command.add_option("folder", o->folder, "folder with config.json and weights");
   command.add_flag("--families", o->families,
                    "list the model_types of transformers that run, and their classes");

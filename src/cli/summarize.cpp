@@ -22,6 +22,12 @@ struct SummarizeCommand {
 
 void run(const SummarizeCommand& o) {
   const std::string command = "fovea summarize";
+  if (o.family.min_new && o.family.max_new && *o.family.min_new > *o.family.max_new)
+    throw InvalidArgument(command, "--min-new-tokens",
+                          "at most --max-new-tokens " + std::to_string(*o.family.max_new),
+                          std::to_string(*o.family.min_new));
+  if (o.family.length_penalty && o.family.beams == 1)
+    throw InvalidArgument(command, "--length-penalty", "a --beam-size above 1 beside it", "1");
   const models::ModelFolder folder(o.text.model);
   if (!train::FamilyTranslator::is_in(o.text.model))
     throw FileError(o.text.model, -1,

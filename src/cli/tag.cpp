@@ -39,10 +39,10 @@ std::vector<models::TokenPlace> places_of(const text::JsonTokenizer& tokenizer, 
   return places;
 }
 
-void print(const TagCommand& o, const std::string& text, const std::vector<models::TaggedSpan>& spans) {
+void print(const TagCommand& o, const text::CheckedLine& line, const std::vector<models::TaggedSpan>& spans) {
   ordered_json list = ordered_json::array();
   for (const models::TaggedSpan& span : spans) {
-    const std::string words = text.substr(span.begin, span.end - span.begin);
+    const std::string words = line.text.substr(span.begin, span.end - span.begin);
     if (o.head.json)
       list.push_back({{"label", span.label},
                       {"score", span.score},
@@ -53,17 +53,17 @@ void print(const TagCommand& o, const std::string& text, const std::vector<model
       fmt::print("{:.4f}\t{}\t{}-{}\t{}\n", span.score, span.label, span.begin, span.end, words);
   }
   if (o.head.json)
-    print_line({{"text", text}, {"spans", list}});
+    print_line({{"line", line.number}, {"text", line.text}, {"spans", list}});
   else
     fmt::print("\n");
 }
 
 void run(const TagCommand& o) {
   const HeadModel model(o.head, "fovea tag", {models::FamilyHead::token_labels});
-  const auto print_text = [&](const std::string& text, std::span<const text::Encoding> sequences,
+  const auto print_text = [&](const text::CheckedLine& line, std::span<const text::Encoding> sequences,
                               std::span<const Tensor> logits) {
-    print(o, text,
-          models::tagged_spans(logits[0], places_of(model.tokenizer(), text, sequences[0]),
+    print(o, line,
+          models::tagged_spans(logits[0], places_of(model.tokenizer(), line.text, sequences[0]),
                                model.config().labels, o.join));
   };
   const auto encode = [&](const std::string& text) { return std::vector{model.encode(text)}; };

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
 #include <iostream>
 #include <utility>
 
@@ -40,8 +42,8 @@ void FailedTexts::add(const std::string& place, const std::string& reason) {
 
 void FailedTexts::end(std::int64_t all) const {
   if (count_ > 0)
-    throw LinesFailed(
-        fmt::format("{} of {} lines failed, as said above; the others are written", count_, all));
+    throw LinesFailed(fmt::format("{} of {} line{} failed, as said above{}", count_, all, all == 1 ? "" : "s",
+                                  count_ < all ? "; the others are written" : ""));
 }
 
 std::string reason_of(const std::exception_ptr& error) {
@@ -60,7 +62,8 @@ std::string reason_of(const std::exception_ptr& error) {
 Output::Output(std::string path) : path_(std::move(path)) {
   if (path_.empty()) return;
   file_.open(path_);
-  if (!file_) throw FileError(path_, -1, "cannot be opened for writing");
+  if (!file_)
+    throw FileError(path_, -1, std::string("cannot be opened for writing: ") + std::strerror(errno));
 }
 
 std::ostream& Output::stream() {

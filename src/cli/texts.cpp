@@ -13,6 +13,7 @@
 
 #include "cli/commands.h"
 #include "fovea/core/error.h"
+#include "text/utf8.h"
 
 namespace fovea::cli {
 
@@ -40,7 +41,8 @@ std::string read_whole(const std::string& path, std::size_t most) {
   // /dev/stdin would begin a file again that another program has read in part, and sockets cannot be opened.
   std::istream& file = path == "-" ? std::cin : opened;
   if (path != "-") opened.open(path, std::ios::binary);
-  if (!file || std::filesystem::is_directory(path, error))
+  if (std::filesystem::is_directory(path, error)) throw FileError(path, -1, "cannot be read: it is a folder");
+  if (!file)
     throw FileError(
         name_of(path), -1,
         path == "-" || std::filesystem::exists(path, error) ? "cannot be read" : "does not exist");
@@ -54,6 +56,13 @@ std::string read_whole(const std::string& path, std::size_t most) {
   }
   if (file.bad()) throw FileError(name_of(path), -1, "cannot be read");
   return text;
+}
+
+void check_utf8(const std::string& command, const std::string& option, const std::string& text) {
+  const std::size_t bad = text::find_invalid_utf8(text);
+  if (bad != std::string::npos)
+    throw InvalidArgument(command, option, "UTF-8",
+                          "other bytes, from byte " + std::to_string(bad + 1) + " on");
 }
 
 std::string message_of(const std::exception_ptr& error) {
@@ -100,7 +109,10 @@ std::vector<std::string> all_lines(const std::string& input) {
 
 std::vector<std::string> texts_of(const TextOptions& options, const std::string& command) {
   refuse_both(options, command);
-  return options.texts.empty() ? all_lines(options.input) : options.texts;
+  if (options.texts.empty()) return all_lines(options.input);
+  for (std::size_t n = 0; n < options.texts.size(); ++n)
+    check_utf8(command, fmt::format("text {}", n + 1), options.texts[n]);
+  return options.texts;
 }
 
 TextWindows text_windows_of(const TextOptions& options, const std::string& command) {

@@ -43,6 +43,9 @@ TextWindows text_windows_of(const TextOptions& options, const std::string& comma
 /// All lines of --input or standard input. Throws FileError for a bad one, and Stopped after a signal.
 std::vector<std::string> all_lines(const std::string& input);
 
+/// Throws InvalidArgument for an option whose text is not UTF-8.
+void check_utf8(const std::string& command, const std::string& option, const std::string& text);
+
 /// What a failed search or text threw; "" for none.
 std::string message_of(const std::exception_ptr& error);
 

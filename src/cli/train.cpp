@@ -215,7 +215,9 @@ void register_train(Command app) {
                   "of a Transformer: sines added to the words; or, in the attention of each side to itself, "
                   "rotary, ALiBi with learned slopes, or T5's relative bias")
       .check(one_of({"sinusoidal", "rotary", "alibi", "relative"}));
-  command.add_option("--dropout", o->dropout).check(finite()).check(in_range(0.0, 0.95));
+  command.add_option("--dropout", o->dropout, "share of activations that are left out in training")
+      .check(finite())
+      .check(in_range(0.0, 0.95));
   command.add_option("--attention-dropout", o->attention_dropout, "of a Transformer's weights")
       .check(finite())
       .check(in_range(0.0, 0.95));
@@ -238,7 +240,9 @@ void register_train(Command app) {
       "--recompute-activations", [o] { o->activations = nn::Activations::recomputed; },
       "of Transformers: keep the blocks' inputs alone, and compute the rest again in backward; less memory, "
       "more time, the same weights");
-  command.add_option("--label-smoothing", o->smoothing).check(finite()).check(in_range(0.0, 0.9));
+  command.add_option("--label-smoothing", o->smoothing, "share of a target that all pieces share")
+      .check(finite())
+      .check(in_range(0.0, 0.9));
   command.add_option("--clip-norm", o->clip, "0: off").check(finite()).check(non_negative());
   command.add_option("--max-updates", o->updates, "0: no limit").check(non_negative());
   command.add_option("--max-epochs", o->epochs, "0: no limit").check(non_negative());
@@ -256,7 +260,7 @@ void register_train(Command app) {
                   "what the best model is chosen by (BLEU to two decimals, then cross-entropy)")
       .check(one_of({"bleu", "perplexity"}));
   command.add_option("--average", o->average, "of the last N validations' weights").check(non_negative());
-  command.add_option("--seed", o->seed);
+  command.add_option("--seed", o->seed, "of initial weights, order and dropout");
   add_threads_option(command, o->threads);
   command.add_flag(
       "--resume", o->resume,

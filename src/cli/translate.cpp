@@ -19,7 +19,7 @@ struct TranslateCommand {
   std::string model, input, target, output, alignment, reuse = "on", weights = "f32";
   int n_best = 1, threads = 0;
   std::size_t batch = 32, max_length = 1000;
-  bool show = false, stats = false, json = false, shortlist = false;
+  bool show = false, stats = false, json = false, shortlist = false, max_length_given = false;
   std::string task, source_language, target_language;
   std::optional<std::string> prefix;
   std::optional<int> beam;
@@ -93,6 +93,7 @@ void run_family(const TranslateCommand& o) {
   for (const auto& [option, given] : {std::pair{"--target", !o.target.empty()},
                                       {"--stats", o.stats},
                                       {"--reuse", o.reuse == "off"},
+                                      {"--max-length", o.max_length_given},
                                       {"--shortlist", o.shortlist}}) {
     if (given)
       throw InvalidArgument("fovea translate", option, "a model that fovea train wrote",
@@ -306,6 +307,7 @@ void register_translate(Command app) {
         throw InvalidArgument("fovea translate", option, "nothing: with --target no text is translated",
                               "one");
     }
+    o->max_length_given = command.given("--max-length");
     run(*o);
   });
 }

@@ -20,6 +20,8 @@ void for_batches(std::span<const std::int64_t> lengths, std::int64_t size,
   for (std::size_t i = 0; i < lengths.size(); ++i) {
     if (lengths[i] > 0) order.push_back(i);
   }
+  // Batches begin at the end, so that of texts of one length the first are answered first.
+  std::ranges::reverse(order);
   std::ranges::stable_sort(order, {}, [&](std::size_t i) { return lengths[i]; });
   // A multiple of four batches of one size is even work for two and for four threads: of 182 texts in batches
   // of 32 one core of two had 96, and the other waited. The number of texts alone decides, not that of

@@ -52,10 +52,13 @@ LineReader::LineReader(const std::filesystem::path& file, std::int64_t max_line_
   descriptor_ = opened(file, wait_);
   struct stat status {};
   std::error_code error;
-  if (descriptor_ < 0 || ::fstat(descriptor_, &status) != 0 || S_ISDIR(status.st_mode)) {
+  const bool read = descriptor_ >= 0 && ::fstat(descriptor_, &status) == 0;
+  if (!read || S_ISDIR(status.st_mode)) {
+    const std::string reason = read ? "it is a folder" : std::strerror(errno);
     if (descriptor_ >= 0) ::close(descriptor_);
-    const bool there = is_standard_input(file) || std::filesystem::exists(file, error);
-    throw FileError(name_, -1, there ? "cannot be read" : "does not exist");
+    const bool there = is_standard_input(file) || std::filesystem::is_symlink(file, error) ||
+                       std::filesystem::exists(file, error);
+    throw FileError(name_, -1, there ? "cannot be read: " + reason : "does not exist");
   }
   if (S_ISREG(status.st_mode)) file_bytes_ = status.st_size;
 }

@@ -36,6 +36,8 @@ folder $answers
 folder $masked
 printf 'The cats sat.\nthe cat\nsat sat sat\n' >texts
 
+# Scores are cut, because rounding may differ where other rows stand beside a row; a text alone is line 1.
+without_number() { sed -E 's/(0\.[0-9]{3})[0-9]*/\1/g; s/"line":[0-9]+,//' "$1"; }
 # Texts as arguments, as a file and as standard input are the same; many at once say what each says alone.
 for pair in "classify $sequence" "tag $tokens"; do
   read -r command model <<<"$pair"
@@ -45,13 +47,14 @@ for pair in "classify $sequence" "tag $tokens"; do
     run "$command" $model $json 'The cats sat.' 'the cat' 'sat sat sat' >arguments
     while IFS= read -r line; do run "$command" $model $json "$line"; done <texts >alone
     for other in input arguments alone; do
-      # Rounding may differ where other rows stand beside a row.
-      diff <(sed -E 's/(0\.[0-9]{3})[0-9]*/\1/g' file) <(sed -E 's/(0\.[0-9]{3})[0-9]*/\1/g' $other) || fail "$command $json: file and $other"
+      diff <(without_number file) <(without_number $other) || fail "$command $json: file and $other"
     done
   done
 done
 
 # The scores of all labels are probabilities, the best first.
+[[ $(run classify $sequence --json --input texts | grep -oE '"line":[0-9]+' | tr '\n' ' ') == '"line":1 "line":2 "line":3 ' ]] ||
+  fail "lines are not numbered"
 run classify $sequence --top-k 0 --json --input texts | python3 -c '
 import json, sys
 for line in sys.stdin:

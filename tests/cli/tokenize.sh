@@ -39,7 +39,7 @@ sed 's/"\.": 4/".": 1000000/' tokenizer.json >model/tokenizer.json
 refused 'is too large for 5 tokens' "$fovea" generate --model model a
 sed 's/"\.": 4/".": 1020/' tokenizer.json >model/tokenizer.json
 "$fovea" generate --model model 'the cat' --length 3 --greedy --cpu-threads 1 >/dev/null || fail "a tokenizer with more ids than the model"
-refused "expected tokens that the model has, whose ids are below" "$fovea" generate --model model 'the cat.'
+refused "expected tokens that the model has, whose ids are from 0 to" "$fovea" generate --model model 'the cat.'
 grep -qF "got '.', whose id is 1020" errors || fail "$(cat errors)"
 printf '{"prompt": "the cat", "length": 2}\n{"prompt": "the."}\n' >more.jsonl
 refused 'more.jsonl (line 2)' "$fovea" generate --model model --input more.jsonl

@@ -212,23 +212,28 @@ GenerationDefaults defaults_of(const Generation& from) {
   defaults.file = from.file();
   if (const json* eos = from.value("eos_token_id")) {
     for (const json& id : eos->is_array() ? *eos : json::array({*eos})) {
-      if (id.is_number_integer() && id >= 0 && id <= most_vocabulary)
-        defaults.stop_ids.push_back(id.get<std::int32_t>());
+      if (!id.is_number_integer()) from.refuse("eos_token_id", "an id, or a list of ids", *eos);
+      if (id >= 0 && id <= most_vocabulary) defaults.stop_ids.push_back(id.get<std::int32_t>());
     }
   }
   defaults.start_id = from.id("decoder_start_token_id");
   if (!defaults.start_id) defaults.start_id = from.id("bos_token_id");
   defaults.not_applied = not_applied(from);
   defaults.rules = rules_of(from, defaults.stop_ids);
-  if (const json* draws = from.rule("do_sample"); draws && *draws == true) {
-    // Without do_sample these have no effect, and files hold any values.
+  const json* draws = from.rule("do_sample");
+  if (draws && !draws->is_boolean()) from.refuse("do_sample", "true or false", *draws);
+  for (const char* key : {"temperature", "top_k", "top_p", "min_p"}) {
+    if (const json* set = from.rule(key); set && !set->is_number()) from.refuse(key, "a number", *set);
+  }
+  if (draws && *draws == true) {
+    // Without do_sample these have no effect, and files hold any numbers.
     defaults.draws = {.temperature = from.number("temperature", 0.0, kMost).value_or(1.0),
                       // transformers draws from the best 50 where the file says nothing else.
                       .top_k = from.count("top_k").value_or(50),
                       .top_p = from.number("top_p", kAboveZero, 1.0).value_or(1.0),
                       .min_p = from.number("min_p", 0.0, 1.0).value_or(0.0)};
   }
-  defaults.beams = std::max<std::int64_t>(from.count("num_beams").value_or(1), 1);
+  defaults.beams = static_cast<std::int64_t>(from.number("num_beams", 1, 1 << 20).value_or(1));
   defaults.length_penalty = from.number("length_penalty", -kMost, kMost).value_or(1.0);
   defaults.early_stopping = early_stopping_of(from);
   defaults.repetition_penalty = from.number("repetition_penalty", kAboveZero, kMost).value_or(1.0);
