@@ -48,7 +48,7 @@ def navigation(source: Path) -> list[Any]:
 
     examples = [{Path(page).parent.name: page} for page in pages("examples/*/README.md")]
     decisions = ["docs/decisions/README.md", *pages("docs/decisions/[0-9]*.md")]
-    guides = ["docs/algebra.md", "docs/layers.md", "docs/cache.md", "docs/models.md", "docs/recurrence.md", "docs/python.md", "docs/architecture.md", "docs/mechanisms.md", "docs/style.md", "CONTRIBUTING.md"]
+    guides = ["docs/algebra.md", "docs/layers.md", "docs/cache.md", "docs/command.md", "docs/models.md", "docs/recurrence.md", "docs/python.md", "docs/architecture.md", "docs/mechanisms.md", "docs/style.md", "CONTRIBUTING.md"]
     measured = ["docs/results.md", "docs/performance.md", "docs/tried.md"]
     chinese = [CHINESE_HOME, {"注意力之旅": chapters("docs/zh/tour")}, *pages("docs/zh/*.md")]
     named = {*guides, *measured, "docs/gallery.md", "docs/README.md"}

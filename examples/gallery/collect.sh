@@ -27,6 +27,18 @@ promised() {
       sub(/ \(baseline\)$/, "", whose)
       return whose ": " seed1[i] ", " seed2[i] ", " seed3[i]
     }
+    function number(text) {
+      gsub(/[^0-9.-]/, "", text)
+      return text + 0
+    }
+    # A value in bold where it misses one of its promises, such as "≥ 24, ≤ 24".
+    function marked(value, promised,   parts, count, k) {
+      count = value ~ /[0-9]/ ? split(promised, parts, ", ") : 0
+      for (k = 1; k <= count; ++k)
+        if (parts[k] ~ /≥/ ? number(value) < number(parts[k]) : number(value) > number(parts[k]))
+          return "**" value "**"
+      return value
+    }
     function fail(problem) {
       print FILENAME ": " problem >"/dev/stderr"
       failed = 1
@@ -77,8 +89,8 @@ promised() {
       for (name_of in row) if (!(name_of in on_page)) fail("a mark \"beside\" is for \"" name_of "\", no figure of the page")
       for (i = 1; i <= rows; ++i)
         if (promise[i] ~ /[≥≤]/)
-          printf "| %s | %s | %s | %s | %s | %s | %s | %s |\n", name, figure[i], of[i], seed1[i], seed2[i], seed3[i],
-            promise[i], beside(i)
+          printf "| %s | %s | %s | %s | %s | %s | %s | %s |\n", name, figure[i], of[i], marked(seed1[i], promise[i]),
+            marked(seed2[i], promise[i]), marked(seed3[i], promise[i]), promise[i], beside(i)
       exit failed
     }' "examples/${1%% *}/README.md"
 }
