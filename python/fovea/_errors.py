@@ -95,7 +95,7 @@ class InvalidArgument(ValueError):
 
 
 class CacheFull(RuntimeError):
-    """A cache has no room within its limit of bytes. Nothing has changed.
+    """A cache has no room within its limit of bytes. Committed rows are as they were.
 
     Attributes:
         needed, used, limit: bytes.

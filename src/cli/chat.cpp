@@ -60,27 +60,29 @@ ordered_json read_messages(const std::string& path, ordered_json& tools) {
   return whole["messages"];
 }
 
-// Templates write nothing for a message without content. Of an assistant's, calls of tools stand for it.
+std::string dumped(const ordered_json& value) {
+  return value.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
+}
+
+// What a user or the instructions say has a text, or parts. What else a message may hold is up to the
+// template.
 void check_messages(const ordered_json& messages) {
   for (std::size_t n = 0; n < messages.size(); ++n) {
     const ordered_json& message = messages[n];
     const auto refuse = [&](const std::string& expected, const std::string& got) {
       throw InvalidArgument("fovea generate", "message " + std::to_string(n + 1), expected, got);
     };
-    if (!message.is_object()) refuse("an object with \"role\" and \"content\"", excerpt(message.dump()));
-    const bool said = message.contains("content") && !message["content"].is_null();
-    if (!said && message.value("role", ordered_json()) != "assistant") refuse("\"content\"", "none");
-    if (said && !message["content"].is_string() && !message["content"].is_array())
-      refuse("a text or an array as \"content\"", excerpt(message["content"].dump()));
+    if (!message.is_object()) refuse("an object with \"role\" and \"content\"", excerpt(dumped(message)));
+    const ordered_json role = message.value("role", ordered_json()),
+                       content = message.value("content", ordered_json());
+    const bool says = role == "user" || role == "system" || role == "developer";
+    if (says && !content.is_string() && !content.is_array())
+      refuse("a text or an array as \"content\"", content.is_null() ? "none" : excerpt(dumped(content)));
   }
 }
 
 ordered_json message(const char* role, const ordered_json& content) {
   return ordered_json::object({{"role", role}, {"content", content}});
-}
-
-std::string dumped(const ordered_json& value) {
-  return value.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
 }
 
 }  // namespace

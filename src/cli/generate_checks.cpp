@@ -85,6 +85,8 @@ void check(const GenerateOptions& o) {
     throw InvalidArgument("fovea generate", option, expected, got);
   };
   check_utf8("fovea generate", "--prompt", o.prompt);
+  check_utf8("fovea generate", "--system", o.chat.system);
+  for (const std::string& stop : o.stop) check_utf8("fovea generate", "--stop", stop);
   if (!o.prompt_ids.empty()) {
     for (const auto& [option, given] : {std::pair{"--prompt", o.prompt_given},
                                         {"--input", !o.input.empty()},

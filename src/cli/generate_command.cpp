@@ -47,12 +47,15 @@ void register_generate(Command app) {
       "tokens to write at most; default: max_new_tokens or max_length of generation_config.json, or 100")
       .default_text("")
       .check(in_range(0, 1 << 30));
-  sample_option("--temperature", &Sample::temperature,
-                "0: always the most probable token; default: that of generation_config.json, or 1")
+  sample_option(
+      "--temperature", &Sample::temperature,
+      "0: always the most probable token; default: that of generation_config.json, 0 where it says no "
+      "do_sample, and 1 without the file")
       .default_text("")
       .check(finite())
       .check(non_negative());
-  draw_option("--top-k", &Sample::top_k, "0: all; default: that of generation_config.json, or 0")
+  draw_option("--top-k", &Sample::top_k,
+              "0: all; default: that of generation_config.json, 50 where it says do_sample alone, else 0")
       .default_text("")
       .check(non_negative());
   draw_option("--top-p", &Sample::top_p, "in (0, 1]; default: that of generation_config.json, or 1")
@@ -90,8 +93,8 @@ void register_generate(Command app) {
       .option_text("off, on or never")
       .check(one_of(std::vector<std::string>{"off", "on", "never"}));
   draw_option("--seed", &Sample::seed, "of the random numbers, one for each token");
-  Option greedy = command.add_flag(
-      "--greedy", [o] { o->sample.temperature = 0.0; }, "the same as --temperature 0");
+  auto is_greedy = std::make_shared<bool>(false);
+  Option greedy = command.add_flag("--greedy", *is_greedy, "the same as --temperature 0");
   options->emplace_back(greedy, [](const auto& from, auto& to) { to.temperature = from.temperature; });
   command.add_flag("--json", o->json,
                    "print one JSON object; of --prompt-ids ids and their log-probabilities");
@@ -103,14 +106,18 @@ void register_generate(Command app) {
   command.add_flag("--stats", o->stats, "print tokens and bytes");
   add_weights_option(command, o->weights);
   add_threads_option(command, o->threads);
-  command.callback([o, prompt, options, command, ending, greedy] {
+  command.callback([o, prompt, options, command, ending, greedy, is_greedy] {
     using Ending = models::EarlyStopping;
     o->early_stopping = *ending == "on" ? Ending::on : *ending == "never" ? Ending::never : Ending::off;
     const auto given = [&](const char* option) { return command.given(option); };
-    for (const char* option : {"--temperature", "--top-k", "--top-p", "--min-p"}) {
-      if (greedy.given() && given(option))
-        throw InvalidArgument("fovea generate", "--greedy", std::string("no ") + option + " beside it",
-                              "both");
+    if (greedy.given()) {
+      for (const char* option : {"--temperature", "--top-k", "--top-p", "--min-p"}) {
+        const bool same = std::string_view(option) == "--temperature" && o->sample.temperature == 0.0;
+        if (given(option) && !same)
+          throw InvalidArgument("fovea generate", "--greedy", std::string("no ") + option + " beside it",
+                                "both");
+      }
+      o->sample.temperature = 0.0;
     }
     for (const char* option : {"--temperature", "--top-k", "--top-p", "--min-p", "--seed"}) {
       const bool greedy = std::string_view(option) == "--temperature" && o->sample.temperature == 0.0;

@@ -201,7 +201,7 @@ void print_facts(const InspectCommand& o, const inspect::InspectPage& page) {
         "at least one of them, because all layers are attention: a file to write, the graph "
         "in the terminal, or numbers",
         "none");
-  if (o.json || (wants_maps(o) && !o.show)) return;
+  if (o.json) return;
   for (const auto& [layer, keeps] : page.facts) fmt::print("{}: {}\n", layer, keeps);
 }
 

@@ -22,6 +22,7 @@
 
 #include "cli/commands.h"
 #include "cli/profiled_run.h"
+#include "core/excerpt.h"
 
 namespace fovea::cli {
 namespace {
@@ -134,10 +135,8 @@ static std::string message_of(const InvalidArgument& error) {
 
 // Prints a single line, even if a file's content put line breaks into the message. A message that names its
 // command, such as "fovea attend: argument ...", says so itself.
-static void print_error(std::string message, bool is_named = false) {
-  std::ranges::replace_if(
-      message, [](char c) { return static_cast<unsigned char>(c) < ' ' || c == 127; }, ' ');
-  std::fprintf(stderr, "%s%s\n", is_named ? "" : "fovea: ", message.c_str());
+static void print_error(const std::string& message, bool is_named = false) {
+  std::fprintf(stderr, "%s%s\n", is_named ? "" : "fovea: ", fovea::printable(message).c_str());
 }
 
 // Output that could not be written, such as on a full disk, is a failure.
@@ -216,7 +215,7 @@ int main(int argc, char** argv) {
     finish_profile();
     return 128 + fovea::cli::caught;
   } catch (const fovea::cli::LinesFailed& failed) {
-    std::fprintf(stderr, "fovea: %s\n", failed.what());
+    fovea::cli::print_error(failed.what());
     finish_profile();
     return 1;
   } catch (const std::filesystem::filesystem_error& error) {

@@ -428,7 +428,7 @@ std::string with_written_name(const CLI::App& command, const std::vector<std::st
   return problem;
 }
 
-// `text` in lines of at most `width` characters, cut at blanks.
+// `text` in lines of at most `width` bytes, cut at blanks.
 std::string wrapped(const std::string& text, std::size_t width) {
   std::string result;
   std::size_t begin = 0;  // of a line
@@ -485,12 +485,10 @@ std::optional<int> CommandLine::run(std::vector<std::string> arguments) {
   } catch (const CLI::ParseError& error) {
     std::ostringstream message;
     if (app_->exit(error, std::cout, message) == 0) return 0;  // --help, --version
-    // The message repeats the value. An argument may be of any length, and have what a terminal obeys.
-    std::string problem =
+    // The message repeats the value, and an argument may be of any length.
+    const std::string problem =
         with_written_name(innermost(*app_), arguments, problem_of(*app_, error, message.str()));
-    std::ranges::replace_if(
-        problem, [](char c) { return c != '\n' && (static_cast<unsigned char>(c) < ' ' || c == 127); }, ' ');
-    std::fprintf(stderr, "%s", excerpt_words(problem, 200).c_str());
+    std::fprintf(stderr, "%s", excerpt_words(printable(problem, LineBreaks::kept), 200).c_str());
     return 2;
   }
 }

@@ -64,6 +64,16 @@ std::optional<TokenizerReport> tokenizer_of(const std::filesystem::path& folder)
   return report;
 }
 
+// Why the generation_config.json of a model cannot be read; "" if it can, or if there is none.
+std::string refused_generation(const std::filesystem::path& folder) {
+  try {
+    (void)models::ModelFolder(folder).generation();
+    return "";
+  } catch (const FileError& error) {
+    return error.what();
+  }
+}
+
 ordered_json json_of(const std::optional<TokenizerReport>& tokenizer) {
   if (!tokenizer) return nullptr;
   if (!tokenizer->refused.empty()) return {{"refused", tokenizer->refused}};
@@ -217,12 +227,12 @@ void run(const ShowCommand& o) {
   const std::filesystem::path folder = sentences ? sentences->model : std::filesystem::path(o.folder);
   const models::FolderReport report = models::report_on(models::ModelFolder(folder));
   const std::optional<TokenizerReport> tokenizer = tokenizer_of(folder);
-  // A generation_config.json that cannot be read is an error here, as it is of the commands that write texts.
-  if (report.config && report.config->kind != models::FamilyKind::encoder && report.refused.empty())
-    (void)models::ModelFolder(folder).generation();
+  const std::string generation_refused = report.refused.empty() ? refused_generation(folder) : "";
   if (o.json) {
     ordered_json json = json_of(report);
     json["tokenizer"] = json_of(tokenizer);
+    json["generation_refused"] =
+        generation_refused.empty() ? ordered_json() : ordered_json(generation_refused);
     json["attention_kernels"] = ordered_json::object();
     for (const auto& [name, kernel] : kernels_of(report)) json["attention_kernels"][name] = kernel;
     json["sentence_vectors"] = sentences.has_value();
@@ -265,6 +275,8 @@ void run(const ShowCommand& o) {
     fmt::print("problem     {}: expected {}, got {}\n", problem.key, problem.expected, problem.got);
   if (!report.refused.empty())
     fmt::print("runs        no: {}\n", report.refused);
+  else if (!generation_refused.empty())
+    fmt::print("runs        writes no texts: {}\n", generation_refused);
   else if (tokenizer && !tokenizer->refused.empty())
     fmt::print("runs        with ids alone: its tokenizer cannot be read\n");
   else

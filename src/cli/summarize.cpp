@@ -26,8 +26,7 @@ void run(const SummarizeCommand& o) {
     throw InvalidArgument(command, "--min-new-tokens",
                           "at most --max-new-tokens " + std::to_string(*o.family.max_new),
                           std::to_string(*o.family.min_new));
-  if (o.family.length_penalty && o.family.beams == 1)
-    throw InvalidArgument(command, "--length-penalty", "a --beam-size above 1 beside it", "1");
+  if (o.family.prefix) check_utf8(command, "--prefix", *o.family.prefix);
   const models::ModelFolder folder(o.text.model);
   if (!train::FamilyTranslator::is_in(o.text.model))
     throw FileError(o.text.model, -1,

@@ -10,6 +10,7 @@
 
 #include "cli/commands.h"
 #include "cli/texts.h"
+#include "core/excerpt.h"
 #include "fovea/core/error.h"
 
 namespace fovea::cli {
@@ -34,10 +35,7 @@ std::string TextWindows::place(std::int64_t number) const {
 
 void FailedTexts::add(const std::string& place, const std::string& reason) {
   ++count_;
-  std::string line = fmt::format("fovea: {}: {}", place, reason);
-  std::ranges::replace_if(
-      line, [](char c) { return static_cast<unsigned char>(c) < ' ' || c == 127; }, ' ');
-  fmt::print(stderr, "{}\n", line);
+  fmt::print(stderr, "{}\n", printable(fmt::format("fovea: {}: {}", place, reason)));
 }
 
 void FailedTexts::end(std::int64_t all) const {

@@ -3,8 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cmath>
 #include <cstdio>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
@@ -41,11 +43,14 @@ std::string read_whole(const std::string& path, std::size_t most) {
   // /dev/stdin would begin a file again that another program has read in part, and sockets cannot be opened.
   std::istream& file = path == "-" ? std::cin : opened;
   if (path != "-") opened.open(path, std::ios::binary);
+  const int reason = errno;
   if (std::filesystem::is_directory(path, error)) throw FileError(path, -1, "cannot be read: it is a folder");
   if (!file)
     throw FileError(
         name_of(path), -1,
-        path == "-" || std::filesystem::exists(path, error) ? "cannot be read" : "does not exist");
+        path == "-" || std::filesystem::exists(path, error) || std::filesystem::is_symlink(path, error)
+            ? std::string("cannot be read: ") + std::strerror(reason)
+            : "does not exist");
   std::string text;
   std::vector<char> piece(std::size_t{1} << 16);
   while (file) {

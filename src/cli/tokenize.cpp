@@ -78,14 +78,9 @@ std::string line_of(const TokenizeCommand& o, const TokenizerType& tokenizer, co
 std::string answer(const TokenizeCommand& o, const text::JsonTokenizer& tokenizer, const std::string& line,
                    std::int64_t number) {
   if (o.decode) {
-    const Ids ids = ids_of(o, line, number);
-    for (const std::int32_t id : ids) {
-      if (tokenizer.token(id).empty())
-        throw FileError(o.input, number,
-                        fmt::format("has the id {}, of which the tokenizer has no token", id), "line");
-    }
-    const std::string text = tokenizer.decode(
-        ids, o.keep ? text::JsonTokenizer::SpecialTokens::keep : text::JsonTokenizer::SpecialTokens::skip);
+    const std::string text =
+        tokenizer.decode(ids_of(o, line, number), o.keep ? text::JsonTokenizer::SpecialTokens::keep
+                                                         : text::JsonTokenizer::SpecialTokens::skip);
     return o.json ? ordered_json(text).dump() : text;
   }
   using Encode = text::EncodeOptions;

@@ -90,6 +90,7 @@ void refuse_output_that_is_read(const TranslateCommand& o) {
 
 // A translator of another library. Its folder says what the command line does not.
 void run_family(const TranslateCommand& o) {
+  if (o.prefix) check_utf8("fovea translate", "--prefix", *o.prefix);
   for (const auto& [option, given] : {std::pair{"--target", !o.target.empty()},
                                       {"--stats", o.stats},
                                       {"--reuse", o.reuse == "off"},

@@ -45,4 +45,17 @@ std::string excerpt_words(std::string_view text, std::size_t most) {
   return result;
 }
 
+std::string printable(std::string_view text, LineBreaks line_breaks) {
+  std::string result;
+  for (std::size_t at = 0; at < text.size(); ++at) {
+    const auto byte = static_cast<unsigned char>(text[at]);
+    const bool c1 = byte == 0xC2 && at + 1 < text.size() && static_cast<unsigned char>(text[at + 1]) < 0xA0 &&
+                    !starts_character(text[at + 1]);
+    const bool kept = byte == '\n' && line_breaks == LineBreaks::kept;
+    result += !kept && (byte < ' ' || byte == 0x7F || c1) ? ' ' : text[at];
+    if (c1) ++at;
+  }
+  return result;
+}
+
 }  // namespace fovea

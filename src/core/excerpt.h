@@ -1,10 +1,11 @@
 // Here are the parts of core that need source files, and helpers for error texts and numbers in text. The
 // public interface is in include/fovea/core. Open tensor.cpp first.
 //
-// This header shortens foreign text for error texts.
+// This header makes foreign text fit for error texts.
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <string_view>
 
@@ -18,5 +19,10 @@ std::string excerpt(std::string_view text, std::size_t most = 60);
 /// Shortens every run of more than `most` characters without a blank in the same way. For messages of other
 /// libraries that have a value in the middle of a sentence.
 std::string excerpt_words(std::string_view text, std::size_t most = 60);
+
+/// Control characters that a file or an argument brought become blanks: C0, DEL, and C1 in UTF-8. A terminal
+/// would obey them.
+enum class LineBreaks : std::uint8_t { blanks, kept };
+std::string printable(std::string_view text, LineBreaks line_breaks = LineBreaks::blanks);
 
 }  // namespace fovea

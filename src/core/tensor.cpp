@@ -20,7 +20,7 @@ void copy_strided(const ConstTensorView& from, std::byte* to) {
   const std::int64_t count = from.count();
   int axes = from.rank();
   std::int64_t run = 1;
-  while (axes > 0 && from.stride(axes - 1) == run) run *= from.size(--axes);
+  while (axes > 0 && (from.stride(axes - 1) == run || from.size(axes - 1) == 1)) run *= from.size(--axes);
   std::array<std::int64_t, max_rank> index{};
   for (std::int64_t n = 0; n < count; n += run) {
     std::int64_t offset = 0;

@@ -162,7 +162,7 @@ std::string printed(const json& value) {
 
 int count_of(const json& value) {
   const auto count = files::whole_number(value, 0, std::numeric_limits<int>::max());
-  if (!count) refuse("a number of rows or columns that is no whole number");
+  if (!count) refuse("rows or columns that are no number from 0 to 2^31 - 1: " + value.dump());
   return static_cast<int>(*count);
 }
 

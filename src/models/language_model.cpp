@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "fovea/core/kept_vector.h"
-#include "fovea/core/profile.h"
 #include "models/stack.h"
 
 namespace fovea::models {

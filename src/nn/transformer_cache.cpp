@@ -136,11 +136,14 @@ std::int64_t TransformerStack::open_layer(std::size_t layer) const {
 Var TransformerStack::read_recurrent(Context& context, const Layer& layer, std::int64_t number,
                                      const Var& rows, const Sequences& to, RecurrentMixer::Call call) {
   const std::int64_t size = layer.recurrent->state_size();
-  Tensor states = Tensor::zeros(DType::f32, {std::ssize(to.entries), size});
+  Tensor states(DType::f32, {std::ssize(to.entries), size});
   for (std::size_t e = 0; e < to.entries.size(); ++e) {
+    float* state = states.data<float>() + static_cast<std::int64_t>(e) * size;
     const ConstTensorView kept = to.cache.last_row(number, *to.entries[e]);
     if (kept)
-      std::copy_n(kept.data<float>(), size, states.data<float>() + static_cast<std::int64_t>(e) * size);
+      std::copy_n(kept.data<float>(), size, state);
+    else
+      std::fill_n(state, size, 0.0f);
   }
   call.states = &states;
   const Var y = (*layer.recurrent)(context, rows, call);

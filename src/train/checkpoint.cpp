@@ -197,6 +197,8 @@ TrainState state_of(const std::string& path, const std::string& record) {
                      .curve = std::move(curve),
                      .validation_due = j.value("validation_due", false),
                      .snapshots = {}};
+    if (!j.at("snapshots").is_array())
+      throw FileError(path, -1, "its state is invalid: snapshots is " + excerpt(j.at("snapshots").dump()));
     for (const json& snapshot : j.at("snapshots"))
       state.snapshots.push_back(count_of(path, "a snapshot", snapshot));
     check(path, state, count("adam_steps"));

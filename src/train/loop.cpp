@@ -61,6 +61,8 @@ Result Loop::run(Start start) {
     for (const std::string& change : check_record(options().folder, record_))
       parts_.listener.on_message(change);
     state_ = load_checkpoint(options().folder, fingerprint_, parts_.parameters, adam_);
+    // A training that was killed behind its checkpoint has left an older record, or one half written.
+    save_record(options().folder, record_, state_);
     parts_.listener.on_message("resumed at update " + std::to_string(state_.update) + place());
   }
   started_ = now() - state_.seconds;

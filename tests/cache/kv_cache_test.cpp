@@ -291,6 +291,17 @@ TEST(KvCache, ARingOverwritesNoRowsThatWereTakenBehindReserve) {
     write(cache, s);
     EXPECT_EQ(firsts(cache.view(0, s)), after);
   });
+  // Sinks stay, so that the first rows behind a full window have slots of their own.
+  const CacheLayer layer = layer_of(Ring{.window = 4, .sinks = 4, .slack = 4});
+  KvCache cache({.layers = {layer}, .limit_bytes = 2 * heads * 12 * dim * 4});
+  Sequence s = cache.start();
+  add(cache, s, 4, 1.0f);
+  add(cache, s, 4, 2.0f);
+  cache.reserve(s, 4);
+  const Sequence fork = cache.fork(s);
+  write(cache, s);
+  EXPECT_EQ(firsts(cache.view(0, fork)), before);
+  EXPECT_EQ(firsts(cache.view(0, s)).size(), 12u);
 }
 
 TEST(KvCache, AViewOutlivesTheCache) {

@@ -409,7 +409,7 @@ def check_mistakes(command):
     plain, grad = [*q, *k, *v, *out], ["--grad", at("dO"), "--grad-out", at("folder")]
     latent = [*q, "--key", at("cache"), "--latent-key", at("UK"), "--latent-value", at("UV"), *out]
     mistakes = [
-        ([*q, *v, *out], "--key: expected a file, got none"), ([*q, *k, *v], "--out: expected a file, or one for --weights, got neither"),
+        ([*q, *v, *out], "--key: expected a file, got none"), ([*q, *k, *v], "--out: expected a file, or one for --weights, or --explain alone, got none"),
         ([*q, *k, *out], "--value: expected a file for --out"), ([*q, *k, *w, *grad], "--value: expected a file for --grad"),
         ([*plain, "--score", "concat"], "--concat-matrix: expected a file"), ([*plain, "--score", "cosinus"], "--score: expected a score (scaled-dot, "),
         ([*plain, "--score", "location"], "--key: expected nothing"), ([*q, *v, *out, "--score", "location"], "--location: expected a file"),
@@ -511,6 +511,13 @@ def check_arguments_by_name(command):
     both[:, :, K - Q :] += got["mods[0].query"][..., 0]
     np.testing.assert_allclose(np.cumsum(both[..., ::-1], -1)[..., ::-1], want["mods[0].log_forget"], rtol=0, atol=1e-13)
     return len(pairs) + 1
+
+
+def check_explained_alone(command):
+    """--explain without a result says what --out would run."""
+    alone, written = (command.run(operands(), ["--explain", *out]).stdout for out in ([], ["--out", command.path("o")]))
+    assert alone == written and "softmax" in alone, (alone, written)
+    return 1
 
 
 def check_help(command):
@@ -645,7 +652,7 @@ def main():
     fovea = parser.parse_args().fovea
     with tempfile.TemporaryDirectory() as folder:
         command = Command(fovea, folder)
-        count = sum(check_case(command, *case) for case in cases()) + check_argmax(command) + check_samples(command) + check_dropout_and_kernels(command) + check_arguments_by_name(command) + check_help(command) + check_short_forms(command) + check_packed(command)
+        count = sum(check_case(command, *case) for case in cases()) + check_argmax(command) + check_samples(command) + check_dropout_and_kernels(command) + check_arguments_by_name(command) + check_help(command) + check_explained_alone(command) + check_short_forms(command) + check_packed(command)
         print(f"{count} cases agree with NumPy; {check_mistakes(command)} mistakes are refused; {check_shapes(command)} shapes are refused or fit")
 
 

@@ -17,7 +17,7 @@ printf 'the cat\n' >source
 
 # Numbers.
 says 2 "--max-updates: expected a number of at least 0, got '-1'" train --max-updates -1 --output new
-says 2 "--learn-rate: expected a number above 0, got '-1'" train --lr -1 --output new
+says 2 "--lr: expected a number above 0, got '-1'" train --lr -1 --output new
 says 2 "--seed: expected a whole number of at least 0, got '-1'" train --seed -1 --output new
 says 2 "--seed: expected a whole number of 64 bits, got '99999999999999999999'" train --seed 99999999999999999999 --output new
 says 2 "--seed: expected a whole number of at least 0, got '-5'" generate --model language --prompt a --seed -5
@@ -25,8 +25,8 @@ says 2 "--seed: expected a whole number of 64 bits, got '+99999999999999999999'"
 says 2 "--seed: expected a whole number, got '0xFF'" train --seed 0xFF --output new
 says 2 "--seed: expected a whole number without leading zeros, got '010'" train --seed 010 --output new
 says 2 "--max-updates: expected a whole number, got '1.5'" train --max-updates 1.5 --output new
-says 2 "--learn-rate: expected a number, got 'fast'" train --lr fast --output new
-says 2 "--learn-rate: expected a finite number, got 'nan'" train --lr nan --output new
+says 2 "--lr: expected a number, got 'fast'" train --lr fast --output new
+says 2 "--learn-rate: expected a finite number, got 'nan'" train --learn-rate nan --output new
 says 2 "--beam-size: expected 1 to 1000, got '0'" translate --model model --beam-size 0
 says 2 "--beam-size: expected a whole number, got 'many'" translate --model model --beam-size many
 says 2 "--beam-size: expected a whole number, got an empty text" translate --model model --beam-size ''
@@ -49,7 +49,7 @@ says 2 "--rivals: expected once, got it 2 times" bench translate --rivals none -
 says 2 "--input: expected once, got it 2 times" classify --model model --input source --input source
 if grep -qi 'required' errors; then fail "CLI11's words: $(cat errors)"; fi
 # An empty value behind "=" is the value, not the option behind it; a flag has none.
-says 2 "--length: expected a whole number, got an empty text" generate --model language --max-new-tokens= --prompt a
+says 2 "--max-new-tokens: expected a whole number, got an empty text" generate --model language --max-new-tokens= --prompt a
 says 2 "--texts: expected a whole number, got an empty text" bench generate --texts= --prompt 5
 says 2 "--greedy: expected no value, got one" generate --model language --greedy=3 --prompt a
 says 2 "--greedy: expected no value, got one" generate --model language --greedy=false --prompt a
@@ -164,6 +164,15 @@ says 1 'model/config.json: expected a model with a head for labels of texts, got
 says 1 'nowhere: there is no such folder' translate --model nowhere
 says 1 "argument '--prompt-ids': expected ids below" generate --model language --prompt-ids 99999
 # Options that would change nothing, and files.
+says 1 "argument '--greedy': expected no --top-k beside it" generate --model language --prompt a --greedy --top-k 3
+says 1 "argument '--greedy': expected no --temperature beside it" generate --model language --prompt a --greedy --temperature 2
+"$fovea" generate --model language --prompt a --greedy --temperature 0 --length 2 >out || fail "--greedy beside --temperature 0"
+says 1 "argument '--prompt': expected UTF-8" generate --model language --prompt $'\xff'
+says 1 "argument '--stop': expected UTF-8" generate --model language --prompt a --stop $'\xff'
+says 1 "argument '--min-new-tokens': expected at most --max-new-tokens 2, got 9" \
+  summarize --model model --min-new-tokens 9 --max-new-tokens 2 a
+says 1 "argument '--max-words': expected at least --min-words 10, got 5" corpus generated --output new --min-words 10 --max-words 5
+says 1 "argument '--out': expected a file, or one for --weights, or --explain alone" attend --query q --key k
 says 1 "argument '--json': expected nothing: with --target no text is translated" \
   translate --model model --input source --target source --alignment hard --json
 says 1 "argument '--target': expected a file, because the source is standard input, got -" \
@@ -176,10 +185,15 @@ says 1 'model: cannot be read' translate --model model --input model
 
 # What a terminal obeys stays out of an error, and help fits into a window.
 says 2 "' [31mred'" $'\e[31mred'
+printf '{"prompt": "the cat", "\\u001b[31mx\\u009b": 1}\n' >controls
+says 1 'line failed' generate --model language --input controls
+if LC_ALL=C grep -q $'\e\|\xc2\x9b' errors; then fail "control characters: $(cat errors)"; fi
 mapfile -t commands < <("$fovea" --help | sed -n 's/^  \([a-z][a-z-]*\) .*/\1/p')
 ((${#commands[@]} == 20)) || fail "not 20 commands, but ${#commands[@]} commands"
+commands+=('bench cache' 'bench kernels' 'bench model' 'corpus manuals' 'score text' 'score bleu')
 for command in "${commands[@]}"; do
-  "$fovea" "$command" --help >out || fail "fovea $command --help"
-  wide=$(awk 'length($0) > 112' out)
+  read -ra words <<<"$command"
+  "$fovea" "${words[@]}" --help >out || fail "fovea $command --help"
+  wide=$(awk 'length($0) > 110' out)
   [[ -z $wide ]] || fail "fovea $command --help is wide: $wide"
 done

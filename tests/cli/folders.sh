@@ -58,7 +58,15 @@ for rule in '"suppress_tokens": [0, 1, 2, 3, 4, 5, 6, 7]' '"begin_suppress_token
   refused "generate: argument 'rules': expected at least one id that may be written, got none behind $name" "$fovea" generate --model gpt2 --prompt-ids 1
   refused "argument 'rules': expected at least one id that may be written, got none behind $name" "$fovea" generate --model gpt2 --prompt-ids 1 --beam-size 2
 done
+# A file that cannot be read is told by show, whose report and status stand.
+echo '{"do_sample": 1}' >gpt2/generation_config.json
+"$fovea" show gpt2 >shown || fail "show beside a wrong generation_config.json"
+grep -q '^runs  *writes no texts: .*do_sample: expected true or false, got 1' shown || fail "$(cat shown)"
 rm gpt2/generation_config.json
+cp -r gpt2 cut
+echo '{' >cut/tokenizer.json
+"$fovea" show cut >shown || fail "show beside a wrong tokenizer.json"
+grep -q '^runs  *with ids alone' shown || fail "$(cat shown)"
 
 # A conversation may come from a pipe, which is read once. A directory is refused.
 "$(dirname "$fovea")/tests/language_model" chat

@@ -190,6 +190,8 @@ expect "$(chat --messages - --show-prompt <<<'{"role": "system", "content": "s"}
 expect "$(printf '\xEF\xBB\xBF{"role": "system", "content": "s"}\n{"role": "user", "content": "the cat"}\n' | chat --messages - --show-prompt)" "$expected"
 not_chat 'standard input (line 1' --input - <<<'{'
 not_chat 'standard input (line 1): "messages": expected' --input - <<<'{"messages": []}'
+not_chat "'message 1': expected a text or an array as \"content\", got none" --messages - <<<'[{"role": "user"}]'
+not_chat "'message 2': expected an object" --messages - <<<'[{"role": "user", "content": "a"}, 5]'
 not_chat '"tools": expected' --input - <<<'{"messages": [{"role": "user", "content": "a"}], "tools": 5}'
 expect "$(chat --messages - --show-prompt <<<'{
   "role": "user",
@@ -326,7 +328,7 @@ cmp <(search --seed 4 --json) <(search --seed 4 --beam-size 3 --temperature 0.9 
 cmp <(search --greedy --json) <(search --beam-size 3 --temperature 0 --seed 2 --json) || fail "--greedy beside do_sample"
 echo '{"num_beams": 3, "no_repeat_ngram_size": "x"}' >searching/generation_config.json
 if search; then fail "took a no_repeat_ngram_size of a text"; fi
-grep -q 'no_repeat_ngram_size: expected a number' errors || fail "$(cat errors)"
+grep -q 'no_repeat_ngram_size: expected a whole number' errors || fail "$(cat errors)"
 echo '{"early_stopping": 3}' >searching/generation_config.json
 if search; then fail "took an early_stopping of 3"; fi
 grep -q 'early_stopping: expected true, false or "never", got 3' errors || fail "$(cat errors)"

@@ -89,6 +89,8 @@ TEST_F(DrawingFile, WhatIsNoDrawingIsRefused) {
                                                                   {"[\"tone\",4", "[\"hue\",4"},
                                                                   {"\"rows\":1", "\"rows\":2"},
                                                                   {"\"rows\":1", "\"rows\":-1"},
+                                                                  {"\"rows\":1", "\"rows\":1e300"},
+                                                                  {"\"rows\":1", "\"rows\":1.0"},
                                                                   {"0080ff", "0080f"},
                                                                   {"0080ff", "0080fg"},
                                                                   {"\"anchor\":2", "\"anchor\":3"},

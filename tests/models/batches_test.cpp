@@ -135,6 +135,22 @@ TEST(Batches, AreHandedOnInTheOrderOfTheTexts) {
   }
 }
 
+// Otherwise the first answer of a window of equal lines would come last.
+TEST(Batches, OfTextsOfOneLengthTheFirstBeginFirst) {
+  std::vector<std::size_t> begun;
+  set_default_executor(&serial_executor());
+  for_batches(std::vector<std::int64_t>(64, 5), 8, [&](std::span<const std::size_t> texts) {
+    begun.insert(begun.end(), texts.begin(), texts.end());
+  });
+  set_default_executor(nullptr);
+  ASSERT_EQ(begun.size(), 64u);
+  for (std::size_t batch = 0; batch < 8; ++batch) {
+    std::sort(begun.begin() + static_cast<std::ptrdiff_t>(8 * batch),
+              begun.begin() + static_cast<std::ptrdiff_t>(8 * (batch + 1)));
+  }
+  for (std::size_t i = 0; i < 64; ++i) EXPECT_EQ(begun[i], i);
+}
+
 TEST(Batches, NothingIsHandedOnBehindOneThatWasCancelled) {
   std::vector<std::size_t> handed_on;
   for_batches_in_order(

@@ -92,7 +92,7 @@ done
 input=junk.en refused 1 'line' translate --model good
 input=long.en refused 1 'line' translate --model good
 yes word | head -n 5000 | tr '\n' ' ' >many.en
-input=many.en refused 1 '1 of 1 lines failed' translate --model good
+input=many.en refused 1 '1 of 1 line failed' translate --model good
 grep -q 'standard input (line 1): --max-length: expected at most 1000 pieces, got 5000' err ||
   { echo "wrong_input: a line of 5000 pieces: $(head -c 300 err)" >&2; failed=1; }
 refused 1 'nowhere\.txt' translate --model good --input nowhere.txt

@@ -139,7 +139,7 @@ struct CacheLoadOptions {
 ///
 ///   KvCache cache({.layers = std::vector<CacheLayer>(n, {.num_kv_heads = 8, .head_dim = 128})});
 ///   Sequence s = cache.start();
-///   cache.reserve(s, ids.size());                 // all memory, or CacheFull and nothing has changed
+///   cache.reserve(s, ids.size());                 // all memory, or CacheFull
 ///   for (int l = 0; l < n; ++l) {
 ///     cache.append(l, s, key, value);             // the rows of these ids
 ///     attend(plan, {.query = q, .cache = {view}}, {.output = o});  // view = cache.view(l, s)

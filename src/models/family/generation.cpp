@@ -82,9 +82,13 @@ class Generation {
       refuse(key, "a number from " + json(least).dump() + " to " + json(most).dump(), *found);
     return found->get<double>();
   }
-  std::optional<std::int64_t> count(const char* key) const {
-    const auto read = number(key, 0, 1 << 30);
-    return read ? std::optional(static_cast<std::int64_t>(*read)) : std::nullopt;
+  /// A whole number of `rule`, from `least` to 2^30. Throws FileError for another value.
+  std::optional<std::int64_t> count(const char* key, std::int64_t least = 0) const {
+    const json* found = rule(key);
+    if (!found) return std::nullopt;
+    const std::optional<std::int64_t> read = files::whole_number(*found, least, 1 << 30);
+    if (!read) refuse(key, "a whole number from " + std::to_string(least) + " to 2^30", *found);
+    return read;
   }
   /// One id, or a list of ids; none for an absent key.
   std::vector<std::int32_t> ids(const char* key) const {
@@ -103,7 +107,7 @@ class Generation {
     return all;
   }
   [[noreturn]] void refuse(const char* key, const std::string& expected, const json& got) const {
-    const bool of_file = is_there_ && !task_.contains(key);
+    const bool of_file = is_there_ && !task_.contains(key) && generation_.contains(key);
     throw FileError((of_file ? path_ : config_path_).string(), -1,
                     std::string(key) + ": expected " + expected + ", got " + shown(got));
   }
@@ -233,7 +237,7 @@ GenerationDefaults defaults_of(const Generation& from) {
                       .top_p = from.number("top_p", kAboveZero, 1.0).value_or(1.0),
                       .min_p = from.number("min_p", 0.0, 1.0).value_or(0.0)};
   }
-  defaults.beams = static_cast<std::int64_t>(from.number("num_beams", 1, 1 << 20).value_or(1));
+  defaults.beams = from.count("num_beams", 1).value_or(1);
   defaults.length_penalty = from.number("length_penalty", -kMost, kMost).value_or(1.0);
   defaults.early_stopping = early_stopping_of(from);
   defaults.repetition_penalty = from.number("repetition_penalty", kAboveZero, kMost).value_or(1.0);
