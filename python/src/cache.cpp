@@ -73,10 +73,10 @@ void last_rows(const KvCache& cache, std::int64_t layer, const nb::list& sequenc
     const ConstTensorView row = cache.last_row(layer, nb::cast<Sequence&>(sequences[n]));
     if (!row) continue;
     const Shape expected{static_cast<std::int64_t>(nb::len(sequences)), row.size(0)};
-    if (!to || !(to.shape() == expected) || to.dtype() != row.dtype() || !to.contiguous())
+    if (!(to.shape() == expected) || to.dtype() != row.dtype() || !to.contiguous())
       throw InvalidArgument("KvCache.last_row", "rows",
                             std::string(to_string(row.dtype())) + " " + to_string(expected) + ", contiguous",
-                            to ? std::string(to_string(to.dtype())) + " " + to_string(to.shape()) : "None");
+                            std::string(to_string(to.dtype())) + " " + to_string(to.shape()));
     const std::size_t bytes = static_cast<std::size_t>(row.count()) * size_of(row.dtype());
     std::memcpy(to.raw() + n * bytes, row.raw(), bytes);
   }

@@ -52,10 +52,10 @@ TEST_F(Generation, OldFoldersHaveRulesInTheirConfig) {
 // Also where a value of the right type would have no effect.
 TEST_F(Generation, ValuesOfTheWrongTypeAreRefusedByFileAndKey) {
   const auto refused = [&](const std::string& generation, const std::string& words,
-                           const std::string& of_config = "") {
+                           const std::string& config = "{" + translator + "}") {
     try {
-      (void)folder("{" + translator + of_config + "}", generation).generation();
-      ADD_FAILURE() << generation << of_config << " was taken";
+      (void)folder(config, generation).generation();
+      ADD_FAILURE() << generation << config << " was taken";
     } catch (const FileError& error) {
       EXPECT_NE(std::string(error.what()).find(words), std::string::npos) << error.what();
     }
@@ -68,7 +68,8 @@ TEST_F(Generation, ValuesOfTheWrongTypeAreRefusedByFileAndKey) {
   refused(R"({"num_beams": 1.5})", file + "num_beams: expected a whole number from 1 to 2^30, got 1.5");
   refused(R"({"max_new_tokens": -1})", file + "max_new_tokens: expected a whole number from 0");
   refused(R"({"eos_token_id": "x"})", file + "eos_token_id: expected an id, or a list of ids, got \"x\"");
-  refused("{}", "/config.json: eos_token_id: expected an id", R"(, "eos_token_id": "2")");
+  refused("{}", "/config.json: eos_token_id: expected an id",
+          R"({"model_type": "bart", "eos_token_id": "2"})");
   const ModelFolder none = folder(
       "{" + translator + "}", R"({"do_sample": null, "num_beams": null, "temperature": null, "top_k": 0})");
   EXPECT_EQ(none.generation().beams, 1);

@@ -89,7 +89,6 @@ def test_errors_of_last_rows_and_names_of_functions(rng):
         (lambda: cache.last_row(0, s), "KvCache.last_row", "layer"),
         (lambda: alone._core.last_rows(0, [full], np.zeros((1, 5), np.float32)), "KvCache.last_row", "rows"),
         (lambda: alone._core.last_rows(0, [full], np.zeros((1, 6), np.float64)), "KvCache.last_row", "rows"),
-        (lambda: alone._core.last_rows(0, [full], None), "KvCache.last_row", "rows"),
         (lambda: cache.last_row(2, s), "KvCache.last_row", "layer"),
         (lambda: cache.last_row(1, other), "KvCache.last_row", "sequence"),
         (lambda: cache.rows(1, s), "KvCache.rows", "layer"),
