@@ -14,8 +14,8 @@ inline constexpr std::int64_t dropout_bytes_at_once = 256;
 /// 16.
 void dropout_bytes(std::int64_t first, std::uint64_t seed, std::uint64_t stream, std::uint8_t* bytes);
 
-/// x where the byte is below the threshold, else 0. By bits, because GCC 12 makes a conditional product for AVX2
-/// a branch, which the processor guesses wrongly for each number that is dropped.
+/// x where the byte is below the threshold, else 0. By bits: GCC 12 makes a branch of a conditional product
+/// for AVX2, which the processor guesses wrongly for each number that is dropped.
 inline float kept(float x, std::uint8_t byte, std::uint32_t threshold) {
   const std::uint32_t bits = byte < threshold ? ~std::uint32_t{0} : 0;
   return std::bit_cast<float>(std::bit_cast<std::uint32_t>(x) & bits);

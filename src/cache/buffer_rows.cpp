@@ -43,7 +43,6 @@ class BufferRows final : public BlockRows<BufferRows, BufferPlace> {
 
   void keep_overwritten(std::int64_t end) override {
     if (lowest_after(end) <= std::max(sinks_, place_.lowest) || block_.unique()) return;
-    pool_->expect_room(layout_->bytes);
     Ref<Block> block = pool_->take(layout_);
     layout_->copy_rows(block_->data, 0, layout_->rows, *layout_, block->data, 0);
     block_ = std::move(block);

@@ -82,8 +82,9 @@ void print(const AnswerCommand& o, const text::CheckedLine& context, std::vector
   }
   if (o.head.json)
     return print_line({{"line", context.number}, {"context", context.text}, {"answers", list}});
-  if (answers.empty() && o.top_k == 1) fmt::print("\n");  // so that lines stay beside those of the input
-  if (o.top_k > 1) fmt::print("\n");                      // several answers of one context stand together
+  // Several answers of one context stand together. One a context stays beside its line, also where it is
+  // none.
+  if (o.top_k > 1 || answers.empty()) fmt::print("\n");
 }
 
 // A question that leaves no room for a window of a longer context.

@@ -106,22 +106,22 @@ void register_generate(Command app) {
   command.add_flag("--stats", o->stats, "print tokens and bytes");
   add_weights_option(command, o->weights);
   add_threads_option(command, o->threads);
-  command.callback([o, prompt, options, command, ending, greedy, is_greedy] {
+  command.callback([o, prompt, options, command, ending, is_greedy] {
     using Ending = models::EarlyStopping;
     o->early_stopping = *ending == "on" ? Ending::on : *ending == "never" ? Ending::never : Ending::off;
     const auto given = [&](const char* option) { return command.given(option); };
-    if (greedy.given()) {
-      for (const char* option : {"--temperature", "--top-k", "--top-p", "--min-p"}) {
-        const bool same = std::string_view(option) == "--temperature" && o->sample.temperature == 0.0;
-        if (given(option) && !same)
-          throw InvalidArgument("fovea generate", "--greedy", std::string("no ") + option + " beside it",
-                                "both");
-      }
-      o->sample.temperature = 0.0;
+    // Whether an option asks for a draw, as --temperature 0 does not.
+    const auto draws = [&](const char* option) {
+      return given(option) && !(std::string_view(option) == "--temperature" && o->sample.temperature == 0.0);
+    };
+    for (const char* option : {"--temperature", "--top-k", "--top-p", "--min-p"}) {
+      if (*is_greedy && draws(option))
+        throw InvalidArgument("fovea generate", "--greedy", std::string("no ") + option + " beside it",
+                              "both");
     }
+    if (*is_greedy) o->sample.temperature = 0.0;
     for (const char* option : {"--temperature", "--top-k", "--top-p", "--min-p", "--seed"}) {
-      const bool greedy = std::string_view(option) == "--temperature" && o->sample.temperature == 0.0;
-      if (given(option) && !greedy) o->draws.emplace_back(option);
+      if (draws(option)) o->draws.emplace_back(option);
     }
     for (const char* option : {"--length-penalty", "--early-stopping"}) {
       if (given(option)) o->searches.emplace_back(option);

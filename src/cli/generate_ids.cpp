@@ -19,10 +19,6 @@ bool ends(const models::GenerationDefaults& defaults, std::int32_t id) {
   return std::find(defaults.stop_ids.begin(), defaults.stop_ids.end(), id) != defaults.stop_ids.end();
 }
 
-void check_prompt_ids(const Ids& prompt, std::int64_t vocabulary) {
-  check_vocabulary("fovea generate", "--prompt-ids", prompt, vocabulary);
-}
-
 WrittenIds continued(const GenerateIds& options, models::LanguageModel& model, const Ids& prompt,
                      const models::GenerationDefaults& defaults) {
   if (options.sample.length == 0) return {};
@@ -102,7 +98,7 @@ void generate_ids(const GenerateIds& options, const models::ModelFolder& folder,
   WrittenIds text;
   if (models::family_kind(folder.config()) == models::FamilyKind::translator) {
     const auto model = folder.sequence_to_sequence(options.weights);
-    check_prompt_ids(prompt, model->vocabulary());
+    check_vocabulary("fovea generate", "--prompt-ids", prompt, model->vocabulary());
     if (options.beams) {
       models::BeamOptions beams = *options.beams;
       beams.stop = defaults.stop_ids;
@@ -112,7 +108,7 @@ void generate_ids(const GenerateIds& options, const models::ModelFolder& folder,
     }
   } else {
     models::LanguageModel model = folder.language_model(options.weights);
-    check_prompt_ids(prompt, model.config().vocabulary);
+    check_vocabulary("fovea generate", "--prompt-ids", prompt, model.config().vocabulary);
     if (options.beams) {
       KvCache cache({.layers = model.cache_layers(), .limit_bytes = options.limit_bytes});
       models::BeamOptions beams = *options.beams;

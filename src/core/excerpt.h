@@ -20,9 +20,9 @@ std::string excerpt(std::string_view text, std::size_t most = 60);
 /// libraries that have a value in the middle of a sentence.
 std::string excerpt_words(std::string_view text, std::size_t most = 60);
 
-/// Control characters that a file or an argument brought become blanks: C0, DEL, and C1 in UTF-8. A terminal
-/// would obey them.
+/// What becomes of line breaks in printable.
 enum class LineBreaks : std::uint8_t { blanks, kept };
+/// `text` with blanks in place of control characters, which a terminal would obey: C0, DEL, and C1 in UTF-8.
 std::string printable(std::string_view text, LineBreaks line_breaks = LineBreaks::blanks);
 
 }  // namespace fovea

@@ -186,9 +186,9 @@ class KvCache {
   /// Writes rows behind those that `layer` has: key [1, num_kv_heads, rows, head_dim], value [1,
   /// num_kv_heads, rows, value_dim], of any strides with contiguous rows, in the dtype of the layer or in
   /// f32. `value` is empty where the layer has none of its own. Throws InvalidArgument for other shapes and
-  /// dtypes, and for more rows than were reserved. Rows of a Ring take the place
-  /// of older ones; those that a fork, a view or a checkpoint made since `reserve` holds are copied before.
-  /// Throws CacheFull where that copy has no room.
+  /// dtypes, and for more rows than were reserved. Rows of a Ring take the place of older ones. Those that a
+  /// fork, a view or a checkpoint made since `reserve` holds are copied before; CacheFull is thrown where
+  /// that copy has no room.
   void append(std::int64_t layer, Sequence& sequence, ConstTensorView key, ConstTensorView value);
   /// The same for a batch: key [sequences, num_kv_heads, rows, head_dim], value likewise. Each sequence
   /// stands there once. Nothing is written unless all of it can be.
