@@ -161,11 +161,12 @@ OutputAndState recurrence(const RecurrenceCall& call, const RecurrenceOperands& 
   for (const Field& field : fields) {
     if (!tape) tape = tape_of({&(operands.*field.operand)});
   }
+  check_unrecorded("recurrence", call.states, tape);
   const std::int64_t batch = operands.key.size(0), len = operands.key.size(1),
                      heads = shape.num_output_heads();
   const Tensor output(DType::f32, {batch, len, heads * shape.value_dim});
   Tensor state;
-  RecurrenceOutputs outputs{.output = by_head(output, heads, true)};
+  RecurrenceOutputs outputs{.output = by_head(output, heads, true), .final_states = call.states.final};
   if (call.final_state == FinalState::wanted) {
     const Extent extent = extent_of(call.lists, batch, len);
     state = Tensor(DType::f32, state_shape(saved->plan.spec(), saved->plan.shape(), extent.sequences));
@@ -176,7 +177,8 @@ OutputAndState recurrence(const RecurrenceCall& call, const RecurrenceOperands& 
     saved->denominator = Tensor(DType::f32, {batch, heads, len});
     outputs.denominator = saved->denominator;
   }
-  const RecurrenceInputs inputs = inputs_of(*saved, operands);
+  RecurrenceInputs inputs = inputs_of(*saved, operands);
+  inputs.initial_states = call.states.initial;
   if (tape) {
     const std::int64_t size = saved_states_size(saved->plan, inputs),
                        rows = operands.query.value().count() + operands.key.value().count() +

@@ -43,9 +43,12 @@ OutputAndState causal_conv(const CausalConvCall& call, const CausalConvOperands&
   Tensor state;
   if (call.final_state == FinalState::wanted)
     state = Tensor(DType::f32, state_shape(spec, shape, extent.sequences));
-  fovea::causal_conv(saved->plan, inputs_of(*saved, operands),
-                     {.output = output, .final_state = writable(state)});
   Tape* tape = tape_of({&operands.x, &operands.weight, &operands.bias, &operands.initial_state});
+  check_unrecorded("causal_conv", call.states, tape);
+  CausalConvInputs inputs = inputs_of(*saved, operands);
+  inputs.initial_states = call.states.initial;
+  fovea::causal_conv(saved->plan, inputs,
+                     {.output = output, .final_state = writable(state), .final_states = call.states.final});
   return record_both(tape, output, state, [=](const Tensor& d_output, const Tensor& d_state) {
     const Tensor dx = gradient_like(operands.x), d_weight = gradient_like(operands.weight),
                  d_bias = gradient_like(operands.bias), d_initial = gradient_like(operands.initial_state);
@@ -156,10 +159,14 @@ OutputAndState selective_scan(const SelectiveScanCall& call, const SelectiveScan
   const Tensor output(DType::f32, operands.x.shape());
   Tensor state;
   if (call.final_state == FinalState::wanted) state = Tensor(DType::f32, state_shape(shape, shape.batch));
-  fovea::selective_scan(saved->plan, inputs_of(*saved, operands),
-                        {.output = output, .final_state = writable(state)});
   const SelectiveScanOperands& o = operands;
   Tape* tape = tape_of({&o.x, &o.delta, &o.a, &o.b, &o.c, &o.d, &o.z, &o.delta_bias, &o.initial_state});
+  check_unrecorded("selective_scan", call.states, tape);
+  SelectiveScanInputs inputs = inputs_of(*saved, operands);
+  inputs.initial_states = call.states.initial;
+  fovea::selective_scan(
+      saved->plan, inputs,
+      {.output = output, .final_state = writable(state), .final_states = call.states.final});
   return record_both(tape, output, state, [=](const Tensor& d_output, const Tensor& d_state) {
     backward(*saved, operands, d_output, d_state);
   });

@@ -3,10 +3,12 @@
 
 #include <algorithm>
 #include <memory>
+#include <string>
 #include <utility>
 
 #include "autograd/record.h"
 #include "fovea/autograd/recurrence.h"
+#include "fovea/core/error.h"
 #include "fovea/core/kept_vector.h"
 
 namespace fovea::autograd {
@@ -30,6 +32,13 @@ inline Extent extent_of(const TokenLists& lists, std::int64_t batch, std::int64_
   for (std::size_t n = 1; n < lists.starts.size(); ++n)
     extent.longest = std::max(extent.longest, lists.starts[n] - lists.starts[n - 1]);
   return extent;
+}
+
+/// Kept states have no gradients.
+inline void check_unrecorded(const char* function, const KeptStates& states, const Tape* tape) {
+  if (tape && (!states.initial.empty() || !states.final.empty()))
+    throw InvalidArgument(function, "call.states", "none beside operands that are recorded",
+                          std::to_string(std::max(states.initial.size(), states.final.size())) + " states");
 }
 
 inline ConstTensorView view_of(const Var& x) {

@@ -77,6 +77,14 @@ using cache::refuse;
 using cache::Rows;
 using cache::Slots;
 
+namespace {
+
+void expect_reserved(const char* function, const Sequence::State& state) {
+  if (state.reserved == 0) refuse(function, "sequence", "a sequence with reserved rows", "none reserved");
+}
+
+}  // namespace
+
 void KvCache::replace(std::int64_t layer, Sequence& sequence, ConstTensorView row) {
   Sequence::State* const one = &state_of("replace", sequence);
   if (row && row.rank() != 1) refuse("replace", "row", "one axis", described(row));
@@ -103,20 +111,31 @@ void KvCache::replace_rows(std::int64_t layer, std::span<Sequence::State* const>
            std::to_string(spec.head_dim) + " elements of " + std::string(to_string(spec.dtype)) +
                " for each sequence, contiguous",
            described(rows));
-  for (const Sequence::State* state : states) {
-    if (state->reserved == 0) refuse("replace", "sequence", "a sequence with reserved rows", "none reserved");
-  }
-  const Impl::Place& place = impl_->places[number];
+  for (const Sequence::State* state : states) expect_reserved("replace", *state);
   const std::byte* from = rows.raw();
   for (Sequence::State* state : states) {
-    Rows& group = *state->groups[place.group];
-    const BlockLayout::Layer& at = group.layout().layers[place.index];
-    const Slots slots = group.next_row();
-    const auto bytes = static_cast<std::size_t>(at.key_bytes());
-    std::memcpy(slots.block + at.key_offset + slots.slot * at.key_bytes(), from, bytes);
+    const auto bytes = static_cast<std::size_t>(spec.head_dim) * size_of(spec.dtype);
+    std::memcpy(place_of_next_row(number, *state), from, bytes);
     from += bytes;
-    state->pending[number] = state->reserved;
   }
+}
+
+std::byte* KvCache::place_of_next_row(std::size_t layer, Sequence::State& state) {
+  const Impl::Place& place = impl_->places[layer];
+  Rows& group = *state.groups[place.group];
+  const BlockLayout::Layer& at = group.layout().layers[place.index];
+  const Slots slots = group.next_row();
+  state.pending[layer] = state.reserved;
+  return slots.block + at.key_offset + slots.slot * at.key_bytes();
+}
+
+TensorView KvCache::next_row(std::int64_t layer, Sequence& sequence) {
+  Sequence::State& state = state_of("next_row", sequence);
+  const std::size_t number = checked_layer("next_row", layer, impl_->options.layers.size());
+  const CacheLayer& spec = impl_->options.layers[number];
+  expect_store("next_row", number, spec, Keeps::last_row);
+  expect_reserved("next_row", state);
+  return {place_of_next_row(number, state), spec.dtype, Shape{spec.head_dim}};
 }
 
 ConstTensorView KvCache::last_row(std::int64_t layer, const Sequence& sequence) const {

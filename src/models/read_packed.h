@@ -23,9 +23,9 @@ struct StoredParameter {
 };
 
 /// Packs the parameter if it is a matrix that layers multiply by, and copies its value if it is neither that
-/// nor a table of 256 KiB or more. The rows of such a table are read from the file when they are asked for. So
-/// are those of a matrix that lie in order, and of a table whose matrix layers multiply by. Throws FileError
-/// for a matrix that cannot be packed.
+/// nor a table of 256 KiB or more. The rows of such a table are read from the file when they are asked for.
+/// So are those of a matrix that lie in order, and of a table whose matrix layers multiply by. Throws
+/// FileError for a matrix that cannot be packed.
 void read_packed(const StoredParameter& stored, autograd::WeightType type, nn::Parameter& parameter);
 
 }  // namespace fovea::models

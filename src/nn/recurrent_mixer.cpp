@@ -159,10 +159,10 @@ Tensor RecurrentMixer::resting_log_decays() const {
 Var RecurrentMixer::operator()(Context& context, const Var& x, const Call& call) const {
   if (!layer_)
     throw InvalidArgument("RecurrentMixer", "options", "a layer made with its sizes", "one made without");
-  if (call.states && context.training())
+  if (!call.states.empty() && context.training())
     throw InvalidArgument("RecurrentMixer", "call.states", "none while training: states have no gradients",
                           "states");
-  if (call.weights && (call.states || !call.starts.empty()))
+  if (call.weights && !(call.states.empty() && call.starts.empty()))
     throw InvalidArgument("RecurrentMixer", "call.weights", "none beside states or starts", "a tensor");
   if (x.shape().rank() != 3 || (!call.starts.empty() && x.size(0) != 1))
     throw InvalidArgument("RecurrentMixer", "x", call.starts.empty() ? "[B, L, dim]" : "[1, L, dim]",
@@ -170,9 +170,7 @@ Var RecurrentMixer::operator()(Context& context, const Var& x, const Call& call)
   check_lists(call, x.size(0), x.size(1));
   const KeptVector<Shape> parts = layer_->parts();
   MixerTokens tokens(call, parts, x.size(0));
-  const Var y = layer_->run(context, x, tokens);
-  tokens.finish();
-  return y;
+  return layer_->run(context, x, tokens);
 }
 
 const char* name_of(const RecurrentOptions& options) {

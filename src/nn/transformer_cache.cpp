@@ -132,27 +132,21 @@ std::int64_t TransformerStack::open_layer(std::size_t layer) const {
          std::count_if(layers_.begin(), before, [](const Layer& one) { return one.blocks.has_value(); });
 }
 
-// The next rows of a recurrence, whose states are rows of the cache.
+// The next rows of a recurrence, whose states are rows of the cache. It reads and writes them there.
 Var TransformerStack::read_recurrent(Context& context, const Layer& layer, std::int64_t number,
                                      const Var& rows, const Sequences& to, RecurrentMixer::Call call) {
   const std::int64_t size = layer.recurrent->state_size();
-  Tensor states(DType::f32, {std::ssize(to.entries), size});
+  KeptVector<RecurrentMixer::State> states;
+  KeptVector<Tensor> unused;  // behind sequences without rows, whose states stay as they are
   for (std::size_t e = 0; e < to.entries.size(); ++e) {
-    float* state = states.data<float>() + static_cast<std::int64_t>(e) * size;
-    const ConstTensorView kept = to.cache.last_row(number, *to.entries[e]);
-    if (kept)
-      std::copy_n(kept.data<float>(), size, state);
-    else
-      std::fill_n(state, size, 0.0f);
+    Sequence& sequence = *to.entries[e];
+    const bool reads = rows_of(to, e, rows.size(1)) > 0;
+    if (!reads) unused.push_back(Tensor(DType::f32, {size}));
+    states.push_back({to.cache.last_row(number, sequence),
+                      reads ? to.cache.next_row(number, sequence) : TensorView(unused.back())});
   }
-  call.states = &states;
-  const Var y = (*layer.recurrent)(context, rows, call);
-  for (std::size_t e = 0; e < to.entries.size(); ++e) {
-    if (rows_of(to, e, rows.size(1)) == 0) continue;
-    const float* state = states.data<float>() + static_cast<std::int64_t>(e) * size;
-    to.cache.replace(number, *to.entries[e], ConstTensorView(state, Shape{size}));
-  }
-  return y;
+  call.states = states;
+  return (*layer.recurrent)(context, rows, call);
 }
 
 TransformerStack::Cache TransformerStack::start(Context& context, const Var& memory,

@@ -96,22 +96,50 @@ void OverlapCheck::writes(const ArgumentGradients& gradients) {
     writes(gradient.name.c_str(), gradient.view);
 }
 
-void OverlapCheck::add(List& list, std::size_t& count, const char* argument, const ConstTensorView& view) {
+void OverlapCheck::add(List& list, std::size_t& count, const char* argument, const ConstTensorView& view,
+                       bool written) {
   if (!view || view.count() == 0) return;
   const auto bytes = view.count() * static_cast<std::int64_t>(size_of(view.dtype()));
-  list[count++] = {argument, view.raw(), view.contiguous() ? view.raw() + bytes : nullptr};
+  const Named named{argument, view.raw(), view.contiguous() ? view.raw() + bytes : nullptr, written};
+  if (count < most)
+    list[count++] = named;
+  else
+    others_.push_back(named);
 }
 
 // Views of one packed [B, L, 3, H, D] buffer are interleaved but share no element. So overlapping extents are
 // refused only if both views are contiguous.
 void OverlapCheck::check(const Named& written, const Named& other) const {
   const bool meet = written.end && other.end && written.begin < other.end && other.begin < written.end;
-  if (written.begin == other.begin || meet)
-    throw InvalidArgument(function_, written.argument, std::string("memory apart from ") + other.argument,
-                          "overlapping memory");
+  if (written.begin == other.begin || meet) refuse(written, other);
+}
+
+void OverlapCheck::refuse(const Named& written, const Named& other) const {
+  throw InvalidArgument(function_, written.argument, std::string("memory apart from ") + other.argument,
+                        "overlapping memory");
+}
+
+// The same in the order of addresses, where each view can only meet those before it that reach furthest. Of a
+// view that is not contiguous the first byte counts.
+void OverlapCheck::check_in_order() const {
+  std::vector<Named> all(written_.begin(), written_.begin() + static_cast<std::ptrdiff_t>(written_count_));
+  all.insert(all.end(), read_.begin(), read_.begin() + static_cast<std::ptrdiff_t>(read_count_));
+  all.insert(all.end(), others_.begin(), others_.end());
+  for (Named& view : all) view.end = view.end ? view.end : view.begin + 1;
+  std::ranges::sort(all, {}, &Named::begin);
+  const Named *written = nullptr, *any = nullptr;  // those that reach furthest
+  for (const Named& view : all) {
+    const Named* const before = view.written ? any : written;
+    if (before && view.begin < before->end) view.written ? refuse(view, *before) : refuse(*before, view);
+    if (view.written && (!written || view.end > written->end)) written = &view;
+    if (!any || view.end > any->end) any = &view;
+  }
 }
 
 void OverlapCheck::check() const {
+  // A call of many sequences whose states lie apart writes as many views.
+  constexpr std::size_t most_pairwise = 16;
+  if (written_count_ > most_pairwise) return check_in_order();
   for (std::size_t i = 0; i < written_count_; ++i) {
     for (std::size_t j = i + 1; j < written_count_; ++j) check(written_[i], written_[j]);
     for (std::size_t j = 0; j < read_count_; ++j) check(written_[i], read_[j]);

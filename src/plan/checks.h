@@ -8,6 +8,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "fovea/attention/argument.h"
 #include "fovea/core/tensor.h"
@@ -42,17 +43,19 @@ inline bool is_given(const ConstTensorView& view) {
 
 /// Checks the views of one call. A written view may share memory neither with a read view nor with another
 /// written one. A view without elements shares memory with no other. There is room for every view of a call,
-/// so that nothing is allocated.
+/// so that nothing is allocated, but for calls with lists of views.
 class OverlapCheck {
  public:
   static constexpr std::size_t most = 160;
   explicit OverlapCheck(const char* function) : function_(function) {}
   /// `argument` ("log_sum_exp") must outlive the check.
   void writes(const char* argument, const ConstTensorView& view) {
-    add(written_, written_count_, argument, view);
+    add(written_, written_count_, argument, view, true);
   }
   void writes(const ArgumentGradients& gradients);
-  void reads(const char* argument, const ConstTensorView& view) { add(read_, read_count_, argument, view); }
+  void reads(const char* argument, const ConstTensorView& view) {
+    add(read_, read_count_, argument, view, false);
+  }
   void reads(const Arguments& arguments);
   /// Throws InvalidArgument that names both views.
   void check() const;
@@ -63,14 +66,18 @@ class OverlapCheck {
   struct Named {
     const char* argument;
     const std::byte *begin, *end;  // end is null for a view that is not contiguous
+    bool written;
   };
   using List = std::array<Named, most>;
-  static void add(List& list, std::size_t& count, const char* argument, const ConstTensorView& view);
+  void add(List& list, std::size_t& count, const char* argument, const ConstTensorView& view, bool written);
   void check(const Named& written, const Named& other) const;
+  void check_in_order() const;
+  [[noreturn]] void refuse(const Named& written, const Named& other) const;
 
   const char* function_;
   List written_, read_;  // valid up to the counts, uninitialised beyond
   std::size_t written_count_ = 0, read_count_ = 0;
+  std::vector<Named> others_;  // for which the lists have no room
 };
 
 }  // namespace fovea

@@ -70,6 +70,27 @@ TEST(LastRow, OfACallThatFailedIsTheOneBefore) {
   EXPECT_EQ(stamp_of(cache, s), 3.0f);
 }
 
+TEST(LastRow, MayBeWrittenWhereItWillLie) {
+  KvCache cache(options());
+  Sequence s = cache.start();
+  read(cache, s, 3, 1.0f);
+  const Tensor rows = Tensor::normal({1, 1, 1, 4}, 1);
+  cache.reserve(s, 1);
+  cache.append(0, s, rows, rows);
+  const TensorView next = cache.next_row(1, s);
+  EXPECT_EQ(next.shape(), Shape{size});
+  std::fill_n(next.data<float>(), size, 2.0f);
+  EXPECT_EQ(stamp_of(cache, s), 1.0f);  // until it is committed
+  Sequence fork = cache.fork(s);
+  cache.commit(s);
+  EXPECT_EQ(stamp_of(cache, s), 2.0f);
+  EXPECT_EQ(stamp_of(cache, fork), 1.0f);
+  cache.reserve(s, 1);
+  std::fill_n(cache.next_row(1, s).data<float>(), size, 3.0f);
+  cache.rollback(s);
+  EXPECT_EQ(stamp_of(cache, s), 2.0f);
+}
+
 TEST(LastRow, OfAForkIsItsOwn) {
   KvCache cache(options());
   Sequence s = cache.start();
@@ -145,8 +166,10 @@ TEST(LastRow, Refusals) {
   expect_refused([&] { cache.replace(0, s, state); }, "layer", "");
   expect_refused([&] { cache.last_row(0, s); }, "layer", "");
   expect_refused([&] { cache.replace(1, s, Tensor(DType::f32, {size - 1})); }, "row", "");
+  expect_refused([&] { cache.next_row(0, s); }, "layer", "");
   cache.rollback(s);
   expect_refused([&] { cache.replace(1, s, state); }, "sequence", "");
+  expect_refused([&] { cache.next_row(1, s); }, "sequence", "");
   read(cache, s, 2, 1.0f);
   cache.reserve(s, 2);
   const Tensor two = Tensor::normal({1, 1, 2, 4}, 1);

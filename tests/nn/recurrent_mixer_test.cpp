@@ -40,6 +40,16 @@ TEST_P(EveryKind, HasTheGradientOfEveryParameterAndOfItsInput) {
   expect_gradients(set, [&](Context& context) { return mixer(context, context.use(input), {}); });
 }
 
+// Rows of `states` [sequences, state_size], updated where they are.
+std::vector<RecurrentMixer::State> in_place(const Tensor& states) {
+  std::vector<RecurrentMixer::State> list;
+  for (std::int64_t n = 0; n < states.size(0); ++n) {
+    const TensorView row(states.data<float>() + n * states.size(1), Shape{states.size(1)});
+    list.push_back({row, row});
+  }
+  return list;
+}
+
 // What a text gives that is read in pieces, [1, rows, dim].
 Tensor read_in_pieces(const RecurrentMixer& mixer, const Tensor& x, const std::vector<std::int64_t>& pieces) {
   Context context{.products = autograd::Products::by_row};
@@ -48,8 +58,8 @@ Tensor read_in_pieces(const RecurrentMixer& mixer, const Tensor& x, const std::v
   std::int64_t first = 0;
   for (const std::int64_t count : pieces) {
     const std::int64_t position[] = {first};
-    rows.push_back(
-        mixer(context, autograd::slice(Var(x), 1, first, count), {.first = position, .states = &states}));
+    rows.push_back(mixer(context, autograd::slice(Var(x), 1, first, count),
+                         {.first = position, .states = in_place(states)}));
     first += count;
   }
   return autograd::concat(rows, 1).value();
@@ -86,11 +96,12 @@ TEST_P(EveryKind, GivesTheBitsOfASequenceAloneInAPackedBatch) {
   for (std::int64_t i = 0; i < states.count(); ++i)
     states.data<float>()[i] = std::abs(states.data<float>()[i]);
   const Tensor before = states.clone();
-  const Tensor y = mixer(context, Var(x), {.starts = starts, .first = first, .states = &states}).value();
+  const Tensor y =
+      mixer(context, Var(x), {.starts = starts, .first = first, .states = in_place(states)}).value();
   for (std::size_t n = 0; n < 5; ++n) {
     Tensor state = Tensor::copy_of(ConstTensorView(before).slice(0, static_cast<std::int64_t>(n), 1));
     const Tensor alone = mixer(context, autograd::slice(Var(x), 1, starts[n], counts[n]),
-                               {.first = std::span(first).subspan(n, 1), .states = &state})
+                               {.first = std::span(first).subspan(n, 1), .states = in_place(state)})
                              .value();
     EXPECT_EQ(largest_difference(alone, Tensor::copy_of(ConstTensorView(y).slice(1, starts[n], counts[n]))),
               0.0f)
@@ -189,10 +200,14 @@ TEST(RecurrentMixer, Refusals) {
   const Tensor x = Tensor::normal({1, 3, dim}, 1);
   Tensor states = Tensor::zeros(DType::f32, {2, mixer.state_size()});
   Context context;
-  expect_refused([&] { mixer(context, Var(x), {.states = &states}); }, "call.states");
+  expect_refused([&] { mixer(context, Var(x), {.states = in_place(states)}); }, "call.states");
+  const Tensor large = Tensor::zeros(DType::f32, {1, mixer.state_size() + 1});
+  expect_refused([&] { mixer(context, Var(x), {.states = in_place(large)}); }, "call.states[0].before");
+  const RecurrentMixer::State unwritten[] = {{}};
+  expect_refused([&] { mixer(context, Var(x), {.states = unwritten}); }, "call.states[0].behind");
   autograd::Tape tape;
   Context training{.tape = &tape};
-  expect_refused([&] { mixer(training, Var(x), {.states = &states}); }, "call.states");
+  expect_refused([&] { mixer(training, Var(x), {.states = in_place(states)}); }, "call.states");
 }
 
 TEST_P(EveryKind, RefusesListsThatDoNotFitItsRows) {

@@ -49,8 +49,8 @@ class PackedMatrix {
   std::int64_t in() const noexcept { return in_; }
   std::int64_t bytes() const noexcept;
 
-  /// Of f32: [panels, strips, in, 32 / strips]. Products read a strip at a time. It has 32 rows by AVX-512, so
-  /// a panel is one strip, 16 rows by AVX2 and 8 elsewhere.
+  /// Of f32: [panels, strips, in, 32 / strips]. Products read a strip at a time. It has 32 rows by AVX-512,
+  /// so a panel is one strip, 16 rows by AVX2 and 8 elsewhere.
   const float* data() const noexcept { return elements_.data<float>(); }
 
   /// Of int8: `in` rounded up to a multiple of four; columns past the last are zeros.

@@ -44,6 +44,14 @@ struct TokenLists {
   std::span<const std::uint8_t> present = {};  ///< of a padded batch, [batch, len]
 };
 
+/// The states of a call that records nothing, where each sequence's is kept (RecurrenceInputs::initial_states
+/// and RecurrenceOutputs::final_states). They take the places of an initial state among the operands and of
+/// one that is returned.
+struct KeptStates {
+  std::span<const ConstTensorView> initial = {};
+  std::span<const TensorView> final = {};
+};
+
 /// Tokens are rows: x [batch, len, heads * dim]. What the spec does not name is empty.
 struct RecurrenceOperands {
   Var query;           ///< [batch, len, num_query_heads * key_dim]
@@ -61,11 +69,13 @@ struct RecurrenceCall {
   std::int64_t num_query_heads = 1, num_key_heads = 1, num_heads = 1;
   TokenLists lists = {};
   FinalState final_state = FinalState::unwanted;
+  KeptStates states = {};
   /// A plan of f32 that was made before and serves this call, in the place of `spec`.
   std::optional<RecurrencePlan> plan = std::nullopt;
 };
 /// -> [batch, len, max(num_query_heads, num_heads) * value_dim]. Throws what make_recurrence_plan and recur
-/// throw, and InvalidArgument for operands whose width no number of heads divides.
+/// throw, and InvalidArgument for operands whose width no number of heads divides. It throws that also for
+/// kept states beside operands that are recorded, as do causal_conv and selective_scan.
 OutputAndState recurrence(const RecurrenceCall& call, const RecurrenceOperands& operands);
 
 /// A recurrence is linear in its values: o_i is a sum of values v_j times weights, as in attention. These are
@@ -85,6 +95,7 @@ struct CausalConvCall {
   ConvActivation activation = ConvActivation::none;
   TokenLists lists = {};
   FinalState final_state = FinalState::unwanted;
+  KeptStates states = {};
 };
 /// -> [batch, len, channels]: causal_conv of plan/causal_conv.h. Throws what that throws.
 OutputAndState causal_conv(const CausalConvCall& call, const CausalConvOperands& operands);
@@ -102,6 +113,7 @@ struct SelectiveScanCall {
   StepSize step_size = StepSize::softplus;
   TokenLists lists = {};
   FinalState final_state = FinalState::unwanted;
+  KeptStates states = {};
 };
 /// -> [batch, len, channels]: selective_scan of plan/selective_scan.h. Throws what that throws.
 OutputAndState selective_scan(const SelectiveScanCall& call, const SelectiveScanOperands& operands);

@@ -204,6 +204,10 @@ class KvCache {
   /// LastRow alone: the committed row, [head_dim], or an empty view before the first. It is valid until the
   /// next commit. Throws InvalidArgument for another store.
   ConstTensorView last_row(std::int64_t layer, const Sequence& sequence) const;
+  /// The memory of the row that replaces the last one, [head_dim], for the caller to fill before commit: what
+  /// replace copies, without a copy. It may hold anything. Valid until the sequence changes. Errors are those
+  /// of replace.
+  TensorView next_row(std::int64_t layer, Sequence& sequence);
   /// Committed and pending rows of `layer`. Throws InvalidArgument for a LastRow.
   KeyValueView view(std::int64_t layer, const Sequence& sequence) const;
   /// Makes the pending rows part of the sequence. `ids` has one id a row, or is empty; rows without ids end
@@ -274,6 +278,7 @@ class KvCache {
   void append_rows(std::int64_t layer, std::span<Sequence::State* const> states, ConstTensorView key,
                    ConstTensorView value);
   void replace_rows(std::int64_t layer, std::span<Sequence::State* const> states, ConstTensorView rows);
+  std::byte* place_of_next_row(std::size_t layer, Sequence::State& state);
   std::vector<Sequence> permuted(std::span<Sequence> sequences, std::span<const std::int64_t> from);
   std::shared_ptr<Impl> impl_;
 };

@@ -114,8 +114,8 @@ struct FolderReport {
   std::vector<LayerKeeps> layers, encoder_layers;
 };
 /// Checks names and shapes of all tensors, and reads no element of a matrix but the rates of decays. A folder
-/// without weights is reported if its config is refused. Throws FileError for one whose config is not, and for
-/// files that cannot be read.
+/// without weights is reported if its config is refused. Throws FileError for one whose config is not, and
+/// for files that cannot be read.
 FolderReport report_on(const ModelFolder& folder);
 
 /// folder/config.json.

@@ -144,6 +144,12 @@ class RecurrentMixer {
   RecurrentMixer(ParameterSet& set, const std::string& name, std::int64_t dim,
                  const RecurrentOptions& options);
 
+  /// Where a sequence's state lies: f32 [state_size()], contiguous. An empty `before` is zeros. Both may be
+  /// the same memory.
+  struct State {
+    ConstTensorView before;
+    TensorView behind;
+  };
   struct Call {
     /// For a packed batch, x [1, L, dim]: sequence n has the rows from starts[n] to starts[n + 1]. The
     /// numbers ascend from 0 to L. Equal neighbours are a sequence without rows.
@@ -151,9 +157,9 @@ class RecurrentMixer {
     /// The position of each sequence's first row, for rotary positions: one number for each sequence. Empty:
     /// 0 for all.
     std::span<const std::int64_t> first = {};
-    /// Inference alone: the states before the rows, [sequences, state_size()], which become those behind
-    /// them. Null: each sequence begins with zeros, and no state is kept.
-    Tensor* states = nullptr;
+    /// Inference alone: the states before the rows and behind them, one for each sequence. None: each
+    /// sequence begins with zeros, and no state is kept.
+    std::span<const State> states = {};
     /// If given, receives the weights of the values (autograd::recurrence_weights), [B, heads, L, L]. Needs a
     /// call without states and starts. Mamba, whose channels have weights of their own, leaves it empty.
     Tensor* weights = nullptr;

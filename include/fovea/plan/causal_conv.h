@@ -73,6 +73,8 @@ struct CausalConvInputs {
   ConstTensorView weight;              ///< [channels, width], contiguous; the last tap is the token itself
   ConstTensorView bias = {};           ///< [channels], contiguous; by default zeros
   ConstTensorView initial_state = {};  ///< state_shape, contiguous; by default zeros
+  /// In the place of initial_state and for a forward call alone, as in RecurrenceInputs.
+  std::span<const ConstTensorView> initial_states = {};
   /// Packed sequences and padding, as in RecurrenceInputs. A token that is left out is not among the inputs
   /// of those behind it.
   std::span<const std::int64_t> sequence_starts = {};
@@ -82,6 +84,7 @@ struct CausalConvInputs {
 struct CausalConvOutputs {
   TensorView output;            ///< [batch, len, channels]; may be empty if a final state is wanted
   TensorView final_state = {};  ///< optional, state_shape, contiguous. May be the memory of initial_state
+  std::span<const TensorView> final_states = {};  ///< in its place, as in RecurrenceOutputs
 };
 
 /// Bytes of workspace that calls of this plan need with an executor of that many threads.

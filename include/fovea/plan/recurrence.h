@@ -77,6 +77,9 @@ struct RecurrenceInputs {
   ConstTensorView bonus = {};          ///< BeforeDecay: [heads, dim], contiguous
   ConstTensorView self_weight = {};    ///< SelfWeight: [batch, heads, len]
   ConstTensorView initial_state = {};  ///< state_shape, contiguous; by default zeros
+  /// In the place of initial_state, for recur alone: each sequence's state where it is kept, contiguous, in
+  /// state_shape without its first axis. An empty one is zeros.
+  std::span<const ConstTensorView> initial_states = {};
   /// A packed batch: sequences of any lengths one behind the other. Tensors then have a batch of 1, and
   /// sequence n has the tokens [starts[n], starts[n + 1]). The list ascends from 0 to len (cu_seqlens of
   /// FlashAttention). The plan's batch is the largest number of sequences, its len the most tokens of one.
@@ -90,6 +93,9 @@ struct RecurrenceInputs {
 struct RecurrenceOutputs {
   TensorView output;  ///< [batch, num_output_heads, len, value_dim]; may be empty if a final state is wanted
   TensorView final_state = {};  ///< optional, state_shape, contiguous. May be the memory of initial_state
+  /// In the place of final_state: memory for each sequence's state, as initial_states. It may be that of the
+  /// same sequence's initial state.
+  std::span<const TensorView> final_states = {};
   /// Optional, KeySum: the denominators n + epsilon, [batch, num_output_heads, len], for recur_backward.
   TensorView denominator = {};
   /// Optional, [saved_states_size], contiguous, at a multiple of 64 bytes: what recur_backward otherwise

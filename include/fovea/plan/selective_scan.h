@@ -83,6 +83,8 @@ struct SelectiveScanInputs {
   ConstTensorView z = {};              ///< [batch, len, channels]; by default the output has no gate
   ConstTensorView delta_bias = {};     ///< [channels], contiguous; by default zeros
   ConstTensorView initial_state = {};  ///< state_shape, contiguous; by default zeros
+  /// In the place of initial_state and for a forward call alone, as in RecurrenceInputs.
+  std::span<const ConstTensorView> initial_states = {};
   /// Packed sequences and padding, as in RecurrenceInputs.
   std::span<const std::int64_t> sequence_starts = {};
   std::span<const std::uint8_t> present = {};
@@ -91,6 +93,7 @@ struct SelectiveScanInputs {
 struct SelectiveScanOutputs {
   TensorView output;            ///< [batch, len, channels]; may be empty if a final state is wanted
   TensorView final_state = {};  ///< optional, state_shape, contiguous. May be the memory of initial_state
+  std::span<const TensorView> final_states = {};  ///< in its place, as in RecurrenceOutputs
 };
 
 /// Bytes of workspace that calls of this plan need with an executor of that many threads.

@@ -91,8 +91,8 @@ HWY_INLINE void ReadInput(const ConvProblem<T>& p, int64_t n, int64_t position, 
   const TokenSequence& sequence = p.sequences[n];
   if (position >= 0)
     read_stored(p.x, sequence.entry, sequence.row(position), first, count, to);
-  else if (p.initial_state)
-    Copy(p.initial_state + ((n + 1) * (p.width - 1) + position) * p.channels + first, count, to);
+  else if (const T* state = p.initial_state.of(n, p.state_size()))
+    Copy(state + (p.width - 1 + position) * p.channels + first, count, to);
   else
     Fill(T{0}, count, to);
 }
@@ -172,10 +172,9 @@ void ConvForward(const ConvProblem<T>& p, const ConvResults<T>& results, Executo
   if (!results.final_state) return;
   // Behind all outputs, because it may be the memory of the initial state. Rows move towards the front.
   executor.parallel_for(p.sequence_count, [&](int64_t n, int) {
-    for (int64_t i = 0; i < p.width - 1; ++i) {
-      T* to = results.final_state + (n * (p.width - 1) + i) * p.channels;
-      ReadInput(p, n, p.sequences[n].count - p.width + 1 + i, 0, p.channels, to);
-    }
+    T* const state = results.final_state.of(n, p.state_size());
+    for (int64_t i = 0; i < p.width - 1; ++i)
+      ReadInput(p, n, p.sequences[n].count - p.width + 1 + i, 0, p.channels, state + i * p.channels);
   });
 }
 

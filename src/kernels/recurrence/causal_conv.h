@@ -22,14 +22,16 @@ struct ConvProblem {
   StoredRows<const std::byte> x = {};  ///< [entries, len, channels]
   const T* weight = nullptr;           ///< [channels, width]
   const T* bias = nullptr;             ///< [channels]; null: zeros
-  const T* initial_state = nullptr;    ///< [sequences, width - 1, channels]; null: zeros
+  /// Of a sequence: [width - 1, channels]. None: zeros.
+  StatePlaces<const T> initial_state = {};
+  std::int64_t state_size() const { return (width - 1) * channels; }
 };
 
 /// Null where a result is not wanted.
 template <class T>
 struct ConvResults {
   StoredRows<std::byte> output = {};
-  T* final_state = nullptr;  ///< may be the memory of initial_state
+  StatePlaces<T> final_state = {};  ///< may be the memory of initial_state
 };
 
 /// The derivatives by the results, and the gradients that are wanted; null where there is none.

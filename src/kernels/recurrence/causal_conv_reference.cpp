@@ -21,8 +21,9 @@ class Channel {
  public:
   Channel(const ConvProblem<T>& p, std::int64_t n, std::int64_t c)
       : p_(p), n_(n), c_(c), sequence_(p.sequences[n]), before_(p.width - 1) {
+    const T* const state = p.initial_state.of(n, p.state_size());
     for (std::int64_t i = 0; i < before_; ++i)
-      inputs_.push_back(p.initial_state ? static_cast<double>(p.initial_state[state_index(i)]) : 0.0);
+      inputs_.push_back(state ? static_cast<double>(state[i * p.channels + c]) : 0.0);
     for (std::int64_t t = 0; t < sequence_.count; ++t) inputs_.push_back(element(p.x, t));
     for (std::int64_t j = 0; j < p.width; ++j)
       weight_.push_back(static_cast<double>(p.weight[c * p.width + j]));
@@ -34,8 +35,9 @@ class Channel {
       const T y = static_cast<T>(p_.silu ? sum * sigmoid(sum) : sum);
       write_stored(&y, c_, 1, results.output, sequence_.entry, sequence_.row(t));
     }
-    for (std::int64_t i = 0; results.final_state && i < before_; ++i)
-      results.final_state[state_index(i)] = static_cast<T>(inputs_[at(sequence_.count + i)]);
+    T* const state = results.final_state.of(n_, p_.state_size());
+    for (std::int64_t i = 0; state && i < before_; ++i)
+      state[i * p_.channels + c_] = static_cast<T>(inputs_[at(sequence_.count + i)]);
   }
 
   // Adds to d_weight [width] and d_bias, which sequences share.

@@ -102,8 +102,8 @@ class BackwardUnit {
   /// Likewise, with states that are computed again.
   HWY_INLINE T FromAgain() {
     const int64_t segments = (p_.sequences[n_].count + segment_tokens_ - 1) / segment_tokens_;
-    LoadState(p_, p_.initial_state, n_ * p_.heads + h_, columns_, s_.states);
-    LoadSums(p_, p_.initial_state, n_ * p_.heads + h_, s_.states + tile_size_);
+    LoadState(p_, p_.initial_states(n_), h_, columns_, s_.states);
+    LoadSums(p_, p_.initial_states(n_), h_, s_.states + tile_size_);
     for (int64_t segment = 0; segment < segments; ++segment) {
       Copy(s_.states, state_size_, s_.checkpoints + segment * state_size_);
       if (segment + 1 < segments) Advance(segment, false);

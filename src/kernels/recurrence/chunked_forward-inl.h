@@ -238,8 +238,9 @@ HWY_NOINLINE void ForwardUnit(const RecurrenceProblem<T>& p, const RecurrenceRes
   ForwardMemory<T, Terms> m(p, columns, carve);
   const bool queries = results.output.data != nullptr;
   T* sums = m.state + TileSize(p);
-  LoadState(p, p.initial_state, n * p.heads + h, columns, m.state);
-  LoadSums(p, p.initial_state, n * p.heads + h, sums);
+  LoadState(p, p.initial_states(n), h, columns, m.state);
+  LoadSums(p, p.initial_states(n), h, sums);
+  if (p.initial_sums) Copy(p.initial_sums + (n * p.heads + h) * p.key_dim, p.key_dim, sums);
   m.terms.Start(m.state);
   FillReachTables(p, m.chunk);
   const int64_t count = p.sequences[n].count;
@@ -274,9 +275,10 @@ HWY_NOINLINE void ForwardUnit(const RecurrenceProblem<T>& p, const RecurrenceRes
     m.fetch.Rest();
   }
   if (saved) hwy::FlushStream();
-  if (!results.final_state) return;
-  StoreState(p, m.state, n * p.heads + h, columns, results.final_state);
-  if (columns.writes_sums) StoreSums(p, sums, n * p.heads + h, results.final_state);
+  T* final = results.final_state.of(n, p.states_size());
+  if (!final) return;
+  StoreState(p, m.state, h, columns, final);
+  if (columns.writes_sums) StoreSums(p, sums, h, final);
 }
 
 template <class T, class Terms>
@@ -306,8 +308,8 @@ void ChunkedForward(const RecurrenceProblem<T>& p, const RecurrenceResults<T>& r
   T* sums = TakeInitialSums(p, carve);
   RecurrenceProblem<T> copied = p;
   if (p.sums_keys && tiles > 1 && p.initial_state) {
-    for (int64_t row = 0; row < p.sequence_count * p.heads * p.key_dim; ++row)
-      sums[row] = p.initial_state[row * StateColumns(p) + p.value_dim];
+    for (int64_t unit = 0; unit < p.sequence_count * p.heads; ++unit)
+      CopySums(p, p.initial_states(unit / p.heads), unit % p.heads, sums + unit * p.key_dim);
     copied.initial_sums = sums;
   }
   std::byte* of_threads = memory + carve.Used();

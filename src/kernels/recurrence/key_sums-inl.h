@@ -14,15 +14,18 @@ namespace fovea::kernels {
 namespace HWY_NAMESPACE {
 
 #define FOVEA_UNROLL _Pragma("GCC unroll 4")
-/// The sums of a unit, from or to the last column of the caller's states, or from a kernel's copy of the
-/// initial ones.
+/// The sums of a unit, from or to the last column of the caller's states. Null: zeros.
+template <class T>
+HWY_INLINE void CopySums(const RecurrenceProblem<T>& p, const T* states, int64_t unit, T* sums) {
+  for (int64_t i = 0; i < p.key_dim; ++i)
+    sums[i] = states ? states[(unit * p.key_dim + i) * StateColumns(p) + p.value_dim] : T{0};
+}
+/// The same, with zeros behind them up to a whole vector.
 template <class T>
 HWY_INLINE void LoadSums(const RecurrenceProblem<T>& p, const T* states, int64_t unit, T* sums) {
   if (!p.sums_keys) return;
   Fill(T{0}, Padded<T>(p.key_dim), sums);
-  if (p.initial_sums) return Copy(p.initial_sums + unit * p.key_dim, p.key_dim, sums);
-  for (int64_t i = 0; states && i < p.key_dim; ++i)
-    sums[i] = states[(unit * p.key_dim + i) * StateColumns(p) + p.value_dim];
+  CopySums(p, states, unit, sums);
 }
 template <class T>
 HWY_INLINE void StoreSums(const RecurrenceProblem<T>& p, const T* sums, int64_t unit, T* states) {

@@ -19,6 +19,16 @@ struct TokenSequence {
   std::int64_t row(std::int64_t token) const { return rows ? rows[token] : begin + token; }
 };
 
+/// The states of a call's sequences: side by side in one tensor, or each where its owner keeps it.
+template <class T>
+struct StatePlaces {
+  T* data = nullptr;         ///< [sequences, ...]
+  T* const* each = nullptr;  ///< [sequences], in the place of `data`
+  explicit operator bool() const { return data || each; }
+  /// Sequence n's, which has `size` numbers. Null: there is none.
+  T* of(std::int64_t n, std::int64_t size) const { return each ? each[n] : data ? data + n * size : nullptr; }
+};
+
 /// What rows of queries and keys become where a kernel reads them.
 enum class RowFeatures : std::uint8_t { identity, elu_plus_one };
 
@@ -52,8 +62,8 @@ struct RecurrenceProblem {
   Operand<const T*> beta = {};         ///< delta: heads, rows of 1; null: 1
   Operand<const T*> self_weight = {};  ///< heads, rows of 1
   const T* bonus = nullptr;            ///< before_decay: [heads, key_dim]
-  const T* initial_state =
-      nullptr;  ///< [sequences, heads, key_dim, value_dim], and a column more if sums_keys; null: zeros
+  /// Of a sequence: [heads, key_dim, value_dim], and a column more if sums_keys. None: zeros.
+  StatePlaces<const T> initial_state = {};
   const T* initial_sums =
       nullptr;  ///< a copy of that column, which a kernel makes; null: it reads the column
 
@@ -66,13 +76,17 @@ struct RecurrenceProblem {
   }
   std::int64_t output_head(std::int64_t head, std::int64_t reader) const { return head * readers() + reader; }
   std::int64_t state_size() const { return key_dim * value_dim; }
+  /// The numbers of all heads of one sequence.
+  std::int64_t states_size() const { return heads * key_dim * (value_dim + (sums_keys ? 1 : 0)); }
+  /// The states of sequence n; null: zeros.
+  const T* initial_states(std::int64_t n) const { return initial_state.of(n, states_size()); }
 };
 
 template <class T>
 struct RecurrenceResults {
   StoredOperand<std::byte> output;  ///< [batch, output_heads, len, value_dim]; data null: not wanted
   Operand<T*> denominator = {};     ///< sums_keys: output_heads, rows of 1; data null: not wanted
-  T* final_state = nullptr;         ///< as initial_state, which may be the same memory; null: not wanted
+  StatePlaces<T> final_state = {};  ///< as initial_state, which may be the same memory; none: not wanted
   T* saved = nullptr;               ///< what backward reads instead of computing it again; null: not wanted
 };
 

@@ -21,9 +21,9 @@ void run_head(const RecurrenceProblem<T>& p, const RecurrenceResults<T>& results
               std::int64_t h) {
   const TokenSequence& sequence = p.sequences[n];
   Matrix state(static_cast<std::size_t>(p.key_dim), static_cast<std::size_t>(p.value_dim));
-  const std::int64_t offset = (n * p.heads + h) * p.state_size();
-  if (p.initial_state)
-    state.elements.assign(p.initial_state + offset, p.initial_state + offset + p.state_size());
+  const std::int64_t offset = h * p.state_size();
+  if (const T* const initial = p.initial_states(n))
+    state.elements.assign(initial + offset, initial + offset + p.state_size());
   for (std::int64_t i = 0; i < sequence.count; ++i) {
     throw_if_cancelled();
     const Token t = token_of(p, sequence, h, i);
@@ -34,8 +34,9 @@ void run_head(const RecurrenceProblem<T>& p, const RecurrenceResults<T>& results
     }
     state = std::move(s.after);
   }
-  for (std::int64_t j = 0; results.final_state && j < p.state_size(); ++j)
-    results.final_state[offset + j] = static_cast<T>(state.elements[static_cast<std::size_t>(j)]);
+  T* const final = results.final_state.of(n, p.states_size());
+  for (std::int64_t j = 0; final && j < p.state_size(); ++j)
+    final[offset + j] = static_cast<T>(state.elements[static_cast<std::size_t>(j)]);
 }
 
 template <class T>

@@ -140,8 +140,8 @@ class Backward {
   void run_head(std::int64_t h) {
     const std::int64_t offset = (n_ * p_.heads + h) * p_.state_size();
     Matrix state(static_cast<std::size_t>(p_.key_dim), static_cast<std::size_t>(p_.value_dim)), g = state;
-    if (p_.initial_state)
-      state.elements.assign(p_.initial_state + offset, p_.initial_state + offset + p_.state_size());
+    if (const T* const initial = p_.initial_states(n_))
+      state.elements.assign(initial + h * p_.state_size(), initial + (h + 1) * p_.state_size());
     if (g_.d_final_state)
       g.elements.assign(g_.d_final_state + offset, g_.d_final_state + offset + p_.state_size());
     std::vector<Matrix> before;

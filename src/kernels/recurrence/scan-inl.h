@@ -120,7 +120,7 @@ HWY_INLINE void StoreStates(const ScanProblem<T>& p, const ScanTile& tile, const
 /// The state of sequence n in a tensor of states; null where there is none.
 template <class T, class P>
 HWY_INLINE P* StateOf(const ScanProblem<T>& p, P* states, int64_t n) {
-  return states ? states + n * p.channels * p.state_dim : nullptr;
+  return states ? states + n * p.state_size() : nullptr;
 }
 
 /// What does not change along the tokens.
@@ -128,7 +128,7 @@ template <class T>
 HWY_INLINE void PrepareScan(const ScanProblem<T>& p, int64_t n, const ScanTile& tile, const ScanRows<T>& r) {
   LoadStates(p, tile, p.a, r.rate);
   Scale(static_cast<T>(kLog2E), p.state_dim * tile.stride, r.rate);
-  LoadStates(p, tile, StateOf(p, p.initial_state, n), r.state);
+  LoadStates(p, tile, p.initial_state.of(n, p.state_size()), r.state);
   Fill(T{0}, tile.stride, r.d);
   Fill(T{0}, tile.stride, r.bias);
   if (p.d) Copy(p.d + tile.first, tile.count, r.d);
@@ -257,7 +257,7 @@ HWY_NOINLINE void ScanForwardUnit(const ScanProblem<T>& p, const ScanResults<T>&
       ScanVector<false, T>(p, count, tile.stride, at, r, fetch, nullptr, nullptr);
     if (results.output.data) WriteOutputs(p, results, sequence, begin, count, tile, r);
   }
-  if (results.final_state) StoreStates(p, tile, r.state, StateOf(p, results.final_state, n));
+  if (T* const final = results.final_state.of(n, p.state_size())) StoreStates(p, tile, r.state, final);
 }
 
 template <class T>

@@ -26,16 +26,18 @@ struct ScanProblem {
   std::int64_t b_group = 0, c_group = 0;           ///< strides of groups in b and c, in elements
   const T* a = nullptr;                            ///< [channels, state_dim]
   const T *d = nullptr, *delta_bias = nullptr;     ///< [channels]; null: zeros
-  const T* initial_state = nullptr;                ///< [sequences, channels, state_dim]; null: zeros
+  /// Of a sequence: [channels, state_dim]. None: zeros.
+  StatePlaces<const T> initial_state = {};
 
   std::int64_t group_channels() const { return channels / groups; }
+  std::int64_t state_size() const { return channels * state_dim; }
 };
 
 /// Null where a result is not wanted.
 template <class T>
 struct ScanResults {
   StoredRows<std::byte> output = {};
-  T* final_state = nullptr;  ///< may be the memory of initial_state
+  StatePlaces<T> final_state = {};  ///< may be the memory of initial_state
 };
 
 /// The derivatives by the results, and the gradients that are wanted; null where there is none.

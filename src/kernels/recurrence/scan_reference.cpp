@@ -27,14 +27,16 @@ class Channel {
  public:
   Channel(const ScanProblem<T>& p, std::int64_t n, std::int64_t c)
       : p_(p),
+        n_(n),
         c_(c),
         group_(c / p.group_channels()),
         sequence_(p.sequences[n]),
         states_(sequence_.count + 1) {
     offset_ = (n * p.channels + c) * p.state_dim;
     Vector state(at(p.state_dim));
-    for (std::int64_t i = 0; p.initial_state && i < p.state_dim; ++i)
-      state[at(i)] = static_cast<double>(p.initial_state[offset_ + i]);
+    const T* const initial = p.initial_state.of(n, p.state_size());
+    for (std::int64_t i = 0; initial && i < p.state_dim; ++i)
+      state[at(i)] = static_cast<double>(initial[c * p.state_dim + i]);
     states_[0] = state;
     for (std::int64_t t = 0; t < sequence_.count; ++t) {
       for (std::int64_t i = 0; i < p.state_dim; ++i)
@@ -48,8 +50,9 @@ class Channel {
       const double z = p_.z.data ? read(p_.z, t) : 0.0;
       write(ungated(t) * (p_.z.data ? z * sigmoid(z) : 1.0), results.output, t);
     }
-    for (std::int64_t i = 0; results.final_state && i < p_.state_dim; ++i)
-      results.final_state[offset_ + i] = static_cast<T>(states_.back()[at(i)]);
+    T* const final = results.final_state.of(n_, p_.state_size());
+    for (std::int64_t i = 0; final && i < p_.state_dim; ++i)
+      final[c_ * p_.state_dim + i] = static_cast<T>(states_.back()[at(i)]);
   }
 
   // d_a [state_dim], d_d and d_bias are sums over sequences, `shared` over channels.
@@ -119,7 +122,7 @@ class Channel {
   }
 
   const ScanProblem<T>& p_;
-  std::int64_t c_, group_, offset_ = 0;
+  std::int64_t n_, c_, group_, offset_ = 0;
   const TokenSequence& sequence_;
   std::vector<Vector> states_;  // before every token, and behind the last
 };

@@ -294,14 +294,17 @@ HWY_NOINLINE void StepUnit(const RecurrenceProblem<T>& p, const RecurrenceResult
   const StepToken<T> s = TakeStep(p, carve);
   const TokenSequence& sequence = p.sequences[n];
   const int64_t size = p.key_dim * p.value_dim, whole = WholeColumns(p), rest = s.stride - whole;
-  const T* initial = p.initial_state ? p.initial_state + unit * size : nullptr;
-  T* final = results.final_state ? results.final_state + unit * size : nullptr;
+  const T* const initials = p.initial_states(n);
+  T* const finals = results.final_state.of(n, p.states_size());
+  const T* initial = initials ? initials + h * size : nullptr;
+  T* final = finals ? finals + h * size : nullptr;
   // Without a final state, whole columns are kept in the workspace from token to token.
   T* state = final ? final : s.state;
   const int64_t stride = final ? p.value_dim : whole;
   const Columns last_columns{whole, p.value_dim - whole, rest, false};
-  if (rest > 0) LoadState(p, p.initial_state, unit, last_columns, s.tail);
-  const int64_t next_state = initial && fetches_next ? size : 0;
+  if (rest > 0) LoadState(p, initials, h, last_columns, s.tail);
+  const bool next_follows = h + 1 < p.heads || p.initial_state.data;
+  const int64_t next_state = initial && fetches_next && next_follows ? size : 0;
   StepPanel<T> panels[2] = {{initial, state, p.value_dim, stride, 0, whole, next_state},
                             {s.tail, s.tail, rest, rest, whole, rest}};
   if (!initial || (sequence.count == 0 && final && initial != final)) {
@@ -319,7 +322,7 @@ HWY_NOINLINE void StepUnit(const RecurrenceProblem<T>& p, const RecurrenceResult
     if (i + 1 == sequence.count && !final) panels[0].to = nullptr;
     StepOnce(p, results, sequence, h, sequence.row(i), s, panels);
   }
-  if (final && rest > 0) StoreState(p, s.tail, unit, last_columns, results.final_state);
+  if (final && rest > 0) StoreState(p, s.tail, h, last_columns, finals);
 }
 
 template <class T>

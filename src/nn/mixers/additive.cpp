@@ -38,7 +38,7 @@ class LinearAttentionLayer final : public RecurrentMixer::Layer {
         part_{o.num_heads, o.key_dim, o.value_dim + 1} {}
 
   KeptVector<Shape> parts() const override { return {part_}; }
-  Var run(Context& context, const Var& x, MixerTokens& tokens) const override {
+  Var run(Context& context, const Var& x, const MixerTokens& tokens) const override {
     return projections_.output(context, tokens.recur(0, plans_,
                                                      {.query = projections_.query(context, x),
                                                       .key = projections_.key(context, x),
@@ -61,7 +61,7 @@ class PerformerLayer final : public RecurrentMixer::Layer {
         random_(favor_projection(o.features, o.key_dim, o.projection_seed)) {}
 
   KeptVector<Shape> parts() const override { return {part_}; }
-  Var run(Context& context, const Var& x, MixerTokens& tokens) const override {
+  Var run(Context& context, const Var& x, const MixerTokens& tokens) const override {
     const auto features = [&](const Linear& projection) {
       return autograd::favor_features({}, projection(context, x), random_, part_[0]);
     };
@@ -108,7 +108,7 @@ class RetentionLayer final : public RecurrentMixer::Layer {
 
   KeptVector<Shape> parts() const override { return {part_}; }
   Tensor resting_log_decays() const override { return log_decay_.clone().reshape({part_[0], 1}); }
-  Var run(Context& context, const Var& x, MixerTokens& tokens) const override {
+  Var run(Context& context, const Var& x, const MixerTokens& tokens) const override {
     const Var y = tokens.recur(0, plans_,
                                {.query = rotated(projections_.query(context, x), tokens.call()),
                                 .key = rotated(projections_.key(context, x), tokens.call()),
@@ -159,7 +159,7 @@ class GatedLinearAttentionLayer final : public RecurrentMixer::Layer {
       decays.data<float>()[i] = -softplus(-up_.bias->value.data<float>()[i]) / divisor_;
     return decays;
   }
-  Var run(Context& context, const Var& x, MixerTokens& tokens) const override {
+  Var run(Context& context, const Var& x, const MixerTokens& tokens) const override {
     // ln σ(y) = -softplus(-y)
     const Var gate = autograd::softplus(autograd::scale(up_(context, down_(context, x)), -1.0f));
     const Var y = tokens.recur(0, plans_,

@@ -34,7 +34,7 @@ class GatedDeltaLayer final : public RecurrentMixer::Layer {
   Tensor resting_log_decays() const override {
     return resting_by_rates(log_rate_->value, decay_.bias->value);
   }
-  Var run(Context& context, const Var& x, MixerTokens& tokens) const override {
+  Var run(Context& context, const Var& x, const MixerTokens& tokens) const override {
     const Var qkv = conv_(context, input_(context, x), tokens, 0);
     const Var rate = autograd::scale(autograd::exp(context.use(*log_rate_)), -1.0f);
     const Var y =

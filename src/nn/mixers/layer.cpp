@@ -43,52 +43,37 @@ MixerTokens::MixerTokens(const RecurrentMixer::Call& call, std::span<const Shape
     : call_(call) {
   if (!keeps()) return;
   const std::int64_t sequences = call.starts.empty() ? batch : std::ssize(call.starts) - 1;
+  if (std::ssize(call.states) != sequences)
+    throw InvalidArgument("RecurrentMixer", "call.states",
+                          std::to_string(sequences) + ", one for each sequence, or none",
+                          std::to_string(call.states.size()));
   std::int64_t size = 0;
   for (const Shape& part : parts) size += part.count();
-  const Tensor& from = *call.states;
-  if (!(from.shape() == Shape{sequences, size}) || from.dtype() != DType::f32)
-    throw InvalidArgument("RecurrentMixer", "call.states", "f32 " + to_string(Shape{sequences, size}),
-                          std::string(to_string(from.dtype())) + " " + to_string(from.shape()));
+  const auto expect_state = [&](std::size_t n, const char* member, const ConstTensorView& view) {
+    if (!(view.shape() == Shape{size}) || view.dtype() != DType::f32 || !view.contiguous() || !view.raw())
+      throw InvalidArgument("RecurrentMixer", "call.states[" + std::to_string(n) + "]." + member,
+                            "f32 " + to_string(Shape{size}) + ", contiguous",
+                            std::string(to_string(view.dtype())) + " " + to_string(view.shape()));
+  };
+  for (std::size_t n = 0; n < call.states.size(); ++n) {
+    const RecurrentMixer::State& state = call.states[n];
+    if (state.before) expect_state(n, "before", state.before);
+    expect_state(n, "behind", state.behind);
+  }
   std::int64_t begin = 0;
   for (const Shape& part : parts) {
-    KeptVector<std::int64_t> sizes{sequences};
-    sizes.insert(sizes.end(), part.sizes().begin(), part.sizes().end());
-    states_.push_back(
-        Tensor::copy_of(ConstTensorView(from).slice(1, begin, part.count())).reshape(Shape(sizes)));
+    for (const RecurrentMixer::State& state : call.states) {
+      before_.push_back(state.before ? ConstTensorView(state.before.data<float>() + begin, part)
+                                     : ConstTensorView());
+      behind_.emplace_back(state.behind.data<float>() + begin, part);
+    }
     begin += part.count();
   }
 }
 
-void MixerTokens::finish() const {
-  if (!keeps()) return;
-  float* to = call_.states->data<float>();
-  const std::int64_t sequences = call_.states->size(0), size = call_.states->size(1);
-  std::int64_t begin = 0;
-  for (const Tensor& part : states_) {
-    const std::int64_t count = sequences == 0 ? 0 : part.count() / sequences;
-    for (std::int64_t n = 0; n < sequences; ++n)
-      std::copy_n(part.data<float>() + n * count, count, to + n * size + begin);
-    begin += count;
-  }
-}
-
-autograd::OutputAndState MixerTokens::recur_some(RecurrencePlans& plans,
-                                                 const autograd::RecurrenceOperands& operands,
-                                                 std::span<const std::int64_t> starts) const {
-  std::int64_t sequences = operands.key.size(0), longest = operands.key.size(1);
-  if (!starts.empty()) {
-    sequences = std::ssize(starts) - 1;
-    longest = 0;
-    for (std::size_t n = 1; n < starts.size(); ++n) longest = std::max(longest, starts[n] - starts[n - 1]);
-  }
-  const RecurrenceShape& shape = plans.shape();
-  return autograd::recurrence({.num_query_heads = shape.num_query_heads,
-                               .num_key_heads = shape.num_key_heads,
-                               .num_heads = shape.num_heads,
-                               .lists = {.starts = starts},
-                               .final_state = wanted(),
-                               .plan = plans.of(sequences, longest)},
-                              operands);
+autograd::KeptStates MixerTokens::states(std::size_t part) const {
+  const std::size_t count = call_.states.size();
+  return {std::span(before_).subspan(part * count, count), std::span(behind_).subspan(part * count, count)};
 }
 
 namespace {
@@ -112,8 +97,28 @@ KeptVector<Run> runs_of(std::span<const std::int64_t> starts) {
 
 using Operands = autograd::RecurrenceOperands;
 
-// The operands of a run, whose rows are [first, first + count).
-Operands part_of(const Operands& all, const Run& run, std::int64_t first, std::int64_t count) {
+// The recurrence of some sequences.
+Var recur_some(RecurrencePlans& plans, const Operands& operands, std::span<const std::int64_t> starts,
+               const autograd::KeptStates& states) {
+  std::int64_t sequences = operands.key.size(0), longest = operands.key.size(1);
+  if (!starts.empty()) {
+    sequences = std::ssize(starts) - 1;
+    longest = 0;
+    for (std::size_t n = 1; n < starts.size(); ++n) longest = std::max(longest, starts[n] - starts[n - 1]);
+  }
+  const RecurrenceShape& shape = plans.shape();
+  return autograd::recurrence({.num_query_heads = shape.num_query_heads,
+                               .num_key_heads = shape.num_key_heads,
+                               .num_heads = shape.num_heads,
+                               .lists = {.starts = starts},
+                               .states = states,
+                               .plan = plans.of(sequences, longest)},
+                              operands)
+      .output;
+}
+
+// The operands of rows [first, first + count).
+Operands part_of(const Operands& all, std::int64_t first, std::int64_t count) {
   Operands part = all;
   for (Var Operands::*operand :
        {&Operands::query, &Operands::key, &Operands::value, &Operands::log_decay, &Operands::beta,
@@ -121,9 +126,6 @@ Operands part_of(const Operands& all, const Run& run, std::int64_t first, std::i
     const Var& x = all.*operand;
     if (!x.empty() && x.shape().rank() == 3) part.*operand = autograd::slice(x, 1, first, count);
   }
-  if (!all.initial_state.empty())
-    part.initial_state = autograd::slice(all.initial_state, 0, static_cast<std::int64_t>(run.begin),
-                                         static_cast<std::int64_t>(run.end - run.begin));
   return part;
 }
 
@@ -144,8 +146,7 @@ Tensor mean_by_head(const Tensor& log_decay, std::int64_t heads) {
 
 }  // namespace
 
-Var MixerTokens::recur(std::size_t part, RecurrencePlans& plans, Operands operands) {
-  operands.initial_state = state(part);
+Var MixerTokens::recur(std::size_t part, RecurrencePlans& plans, const Operands& operands) const {
   if (call_.weights)
     *call_.weights = autograd::recurrence_weights({.spec = plans.spec(),
                                                    .num_query_heads = plans.shape().num_query_heads,
@@ -154,22 +155,19 @@ Var MixerTokens::recur(std::size_t part, RecurrencePlans& plans, Operands operan
                                                   operands);
   if (call_.log_decays && !operands.log_decay.empty())
     *call_.log_decays = mean_by_head(operands.log_decay.value(), plans.shape().num_heads);
+  const autograd::KeptStates kept = states(part);
   const KeptVector<Run> runs = keeps() ? runs_of(call_.starts) : KeptVector<Run>();
-  if (runs.size() < 2) {
-    const autograd::OutputAndState result = recur_some(plans, operands, call_.starts);
-    keep(part, result.final_state);
-    return result.output;
-  }
-  KeptVector<Var> outputs, states;
+  if (runs.size() < 2) return recur_some(plans, operands, call_.starts, kept);
+  KeptVector<Var> outputs;
   for (const Run& run : runs) {
     const std::int64_t first = call_.starts[run.begin], count = call_.starts[run.end] - first;
     KeptVector<std::int64_t> starts;
     for (std::size_t n = run.begin; n <= run.end; ++n) starts.push_back(call_.starts[n] - first);
-    const autograd::OutputAndState result = recur_some(plans, part_of(operands, run, first, count), starts);
-    outputs.push_back(result.output);
-    states.push_back(result.final_state);
+    const std::size_t sequences = run.end - run.begin;
+    outputs.push_back(
+        recur_some(plans, part_of(operands, first, count), starts,
+                   {kept.initial.subspan(run.begin, sequences), kept.final.subspan(run.begin, sequences)}));
   }
-  keep(part, autograd::concat(states, 0));
   return autograd::concat(outputs, 1);
 }
 
@@ -181,18 +179,15 @@ ShortConv::ShortConv(ParameterSet& set, const std::string& name, std::int64_t ch
       bias(with_bias == Linear::Bias::with ? &set.constant(name + ".bias", {channels}, 0.0f) : nullptr),
       activation(activation) {}
 
-Var ShortConv::operator()(Context& context, const Var& x, MixerTokens& tokens, std::size_t part) const {
+Var ShortConv::operator()(Context& context, const Var& x, const MixerTokens& tokens, std::size_t part) const {
   const bool silu = activation == autograd::Activation::silu;  // computed with the sums
-  const autograd::OutputAndState result =
-      autograd::causal_conv({.activation = silu ? ConvActivation::silu : ConvActivation::none,
-                             .lists = tokens.lists(),
-                             .final_state = tokens.wanted()},
-                            {.x = x,
-                             .weight = context.use(*weight),
-                             .bias = bias ? context.use(*bias) : Var(),
-                             .initial_state = tokens.state(part)});
-  tokens.keep(part, result.final_state);
-  return silu ? result.output : autograd::activate(activation, result.output);
+  const Var output = autograd::causal_conv(
+                         {.activation = silu ? ConvActivation::silu : ConvActivation::none,
+                          .lists = tokens.lists(),
+                          .states = tokens.states(part)},
+                         {.x = x, .weight = context.use(*weight), .bias = bias ? context.use(*bias) : Var()})
+                         .output;
+  return silu ? output : autograd::activate(activation, output);
 }
 
 Var unit_heads(const Var& x, std::int64_t heads) {

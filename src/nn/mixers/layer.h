@@ -34,34 +34,25 @@ class RecurrencePlans {
   std::array<std::optional<RecurrencePlan>, 4> plans_;  // the last used first
 };
 
-/// The tokens of one call, and the parts of its states.
+/// The tokens of one call, and where the parts of its states are.
 class MixerTokens {
  public:
   MixerTokens(const RecurrentMixer::Call& call, std::span<const Shape> parts, std::int64_t batch);
 
   autograd::TokenLists lists() const { return {.starts = call_.starts}; }
   const RecurrentMixer::Call& call() const { return call_; }
-  /// The state before the tokens, empty if none is kept.
-  Var state(std::size_t part) const { return keeps() ? Var(states_[part]) : Var(); }
-  autograd::FinalState wanted() const {
-    return keeps() ? autograd::FinalState::wanted : autograd::FinalState::unwanted;
-  }
-  void keep(std::size_t part, const Var& state) {
-    if (keeps()) states_[part] = state.value();
-  }
-  /// Writes the states behind the tokens into those of the call.
-  void finish() const;
+  /// Those of one part; none if none are kept.
+  autograd::KeptStates states(std::size_t part) const;
 
   /// The recurrence whose state is `part`. Its call needs heads alone.
-  Var recur(std::size_t part, RecurrencePlans& plans, autograd::RecurrenceOperands operands);
+  Var recur(std::size_t part, RecurrencePlans& plans, const autograd::RecurrenceOperands& operands) const;
 
  private:
-  bool keeps() const { return call_.states != nullptr; }
-  autograd::OutputAndState recur_some(RecurrencePlans& plans, const autograd::RecurrenceOperands& operands,
-                                      std::span<const std::int64_t> starts) const;
+  bool keeps() const { return !call_.states.empty(); }
 
   RecurrentMixer::Call call_;
-  KeptVector<Tensor> states_;  // [sequences, part...]
+  KeptVector<ConstTensorView> before_;  // part by part, one for each sequence
+  KeptVector<TensorView> behind_;
 };
 
 /// The interface of a kind of layer.
@@ -73,7 +64,7 @@ class RecurrentMixer::Layer {
   virtual ~Layer() = default;
   /// The shapes of the parts of a sequence's state.
   virtual KeptVector<Shape> parts() const = 0;
-  virtual Var run(Context& context, const Var& x, MixerTokens& tokens) const = 0;
+  virtual Var run(Context& context, const Var& x, const MixerTokens& tokens) const = 0;
   /// As in RecurrentMixer.
   virtual Tensor resting_log_decays() const { return {}; }
 };
@@ -106,7 +97,7 @@ struct ShortConv {
   ShortConv(ParameterSet& set, const std::string& name, std::int64_t channels, std::int64_t width,
             Linear::Bias with_bias, autograd::Activation activation);
   Shape part() const { return {weight->value.size(1) - 1, weight->value.size(0)}; }
-  Var operator()(Context& context, const Var& x, MixerTokens& tokens, std::size_t part) const;
+  Var operator()(Context& context, const Var& x, const MixerTokens& tokens, std::size_t part) const;
 };
 
 /// [B, L, heads * dim], each head of a row divided by sqrt(Σx² + 1e-6).

@@ -41,7 +41,7 @@ class Mamba2Layer final : public RecurrentMixer::Layer {
   Tensor resting_log_decays() const override {
     return resting_by_rates(log_rate_->value, (step_bias_ ? step_bias_ : steps_.bias)->value, range_);
   }
-  Var run(Context& context, const Var& x, MixerTokens& tokens) const override {
+  Var run(Context& context, const Var& x, const MixerTokens& tokens) const override {
     const Var xbc = conv_(context, input_(context, x), tokens, 0);
     const Var u = columns(xbc, 0, inner_);
     const Var free = autograd::softplus(raw_steps(context, x));
@@ -111,7 +111,7 @@ class MambaLayer final : public RecurrentMixer::Layer {
   Tensor resting_log_decays() const override {
     return resting_by_rates(log_rate_->value, steps_.bias->value);
   }
-  Var run(Context& context, const Var& x, MixerTokens& tokens) const override {
+  Var run(Context& context, const Var& x, const MixerTokens& tokens) const override {
     const Var xz = input_(context, x);
     const Var u = conv_(context, columns(xz, 0, inner_), tokens, 0);
     const Var selected = selection_(context, u);
@@ -121,18 +121,17 @@ class MambaLayer final : public RecurrentMixer::Layer {
     };
     const Var steps = steps_(context, part(0, rank_));
     if (tokens.call().log_decays) *tokens.call().log_decays = mean_by_rates(log_rate_->value, steps.value());
-    const autograd::OutputAndState result =
-        autograd::selective_scan({.lists = tokens.lists(), .final_state = tokens.wanted()},
+    const Var y =
+        autograd::selective_scan({.lists = tokens.lists(), .states = tokens.states(1)},
                                  {.x = u,
                                   .delta = steps,
                                   .a = autograd::scale(autograd::exp(context.use(*log_rate_)), -1.0f),
                                   .b = part(rank_, states_),
                                   .c = part(rank_ + states_, states_),
                                   .d = context.use(*skip_),
-                                  .z = columns(xz, inner_, inner_),
-                                  .initial_state = tokens.state(1)});
-    tokens.keep(1, result.final_state);
-    return output_(context, result.output);
+                                  .z = columns(xz, inner_, inner_)})
+            .output;
+    return output_(context, y);
   }
 
  private:

@@ -86,7 +86,7 @@ class Rwkv7Layer final : public RecurrentMixer::Layer {
       decays.data<float>()[i] = -std::exp(-0.5f) / (1.0f + std::exp(-decay_.up.bias->value.data<float>()[i]));
     return decays;
   }
-  Var run(Context& context, const Var& x, MixerTokens& tokens) const override {
+  Var run(Context& context, const Var& x, const MixerTokens& tokens) const override {
     const Var moved = add(token_before(x, tokens), autograd::scale(x, -1.0f));
     const Var r = query_(context, query_shift_(context, x, moved));
     const Var shifted_value = value_shift_(context, x, moved);
@@ -114,12 +114,10 @@ class Rwkv7Layer final : public RecurrentMixer::Layer {
   Var by_head(const Var& x) const { return reshape(x, {x.size(0), x.size(1), heads_, head_dim_}); }
   Var unit(const Var& x) const { return reshape(autograd::normalize_rows(by_head(x), 1e-12f), x.shape()); }
 
-  Var token_before(const Var& x, MixerTokens& tokens) const {
-    const autograd::OutputAndState result =
-        autograd::causal_conv({.lists = tokens.lists(), .final_state = tokens.wanted()},
-                              {.x = x, .weight = Var(before_), .initial_state = tokens.state(0)});
-    tokens.keep(0, result.final_state);
-    return result.output;
+  Var token_before(const Var& x, const MixerTokens& tokens) const {
+    return autograd::causal_conv({.lists = tokens.lists(), .states = tokens.states(0)},
+                                 {.x = x, .weight = Var(before_)})
+        .output;
   }
 
   // ln w = -e^(-1/2) σ(w0 + tanh(x W1) W2): a decay of 0.545 at least.

@@ -5,6 +5,7 @@
 #include "kernels/recurrence/features.h"
 #include "plan/recurrence/prepare.h"
 #include "plan/recurrence/saved.h"
+#include "plan/recurrence/states.h"
 #include "plan/small_calls.h"
 
 namespace fovea {
@@ -54,6 +55,7 @@ std::size_t forward_bytes(const RecurrencePlan::Impl& plan, const RecurrenceSize
   Carver counting;
   make_sequences({}, sizes, counting);
   counting.take<TokenSequence>(sizes.sequences);
+  make_state_places<T>({}, sizes.sequences, counting);
   // The states between pieces. Counted without pieces too, so that a plan's workspace is enough for all
   // calls.
   if (plan.copies()) counting.take<T>(elements_of_states(plan, sizes));
@@ -113,9 +115,10 @@ void run(const RecurrencePlan::Impl& plan, const RecurrenceInputs& inputs, const
   T* saved = outputs.saved_states ? outputs.saved_states.template data<T>() : nullptr;
   kernels::RecurrenceResults<T> results;
   if (saved) results.saved = saved + stamp_size<T>;
-  if (outputs.final_state) results.final_state = outputs.final_state.template data<T>();
+  const auto places = make_state_places<T>(states_of(inputs, outputs), sizes.sequences, carver);
+  results.final_state = places.final;
   if (tokens < sizes.len && !results.final_state)
-    results.final_state = carver.take<T>(elements_of_states(plan, sizes));
+    results.final_state.data = carver.take<T>(elements_of_states(plan, sizes));
   results.denominator = weight_operand<T>(outputs.denominator);
   const bool copies = plan.sums_keys() && outputs.output && plan.copies();
   kernels::Operand<T*> copy;
@@ -125,7 +128,8 @@ void run(const RecurrencePlan::Impl& plan, const RecurrenceInputs& inputs, const
     Carver piece = carver;  // which all pieces use again
     const auto of_piece = tokens < sizes.len ? tokens_of(sequences, rows, piece) : sequences;
     auto problem = prepare_recurrence<T>(plan, inputs, sizes, rows, of_piece, piece, &executor);
-    if (first > 0) problem.initial_state = results.final_state;
+    problem.initial_state = places.initial;
+    if (first > 0) problem.initial_state = {results.final_state.data, results.final_state.each};
     if (copies) copy = take_operand<T>(sizes, rows, plan.shape.num_output_heads(), plan.columns(), piece);
     results.output = copies ? stored_operand(copy) : stored_operand(outputs.output);
     plan.candidate->code<T>().forward(problem, results, executor, piece.rest().data());
@@ -150,7 +154,8 @@ std::int64_t saved_states_size(const RecurrencePlan& plan, const RecurrenceInput
 void recur(const RecurrencePlan& plan, const RecurrenceInputs& inputs, const RecurrenceOutputs& outputs,
            const CallResources& resources) {
   const RecurrencePlan::Impl& impl = plan.impl();
-  const RecurrenceSizes sizes = check_recurrence_inputs(recur_name, impl, inputs, is_given(outputs.output));
+  const RecurrenceSizes sizes =
+      check_recurrence_inputs(recur_name, impl, inputs, is_given(outputs.output), StateLists::taken);
   check_recurrence_outputs(recur_name, impl, inputs, outputs, sizes);
   // Each token writes its state and reads it. The decay may be one number for many tokens.
   ProfileSpan::add({.multiply_adds = multiply_adds(impl, sizes) * 2.0 / 3.0});

@@ -46,36 +46,34 @@ RecurrenceSizes check_inputs(const char* function, const Plan& plan, const Causa
   check_view(function, "x", inputs.x, plan.dtype, plan.tokens(sizes));
   check_contiguous(function, "weight", inputs.weight, plan.wide(), plan.weight());
   if (is_given(inputs.bias)) check_contiguous(function, "bias", inputs.bias, plan.wide(), plan.bias());
-  if (is_given(inputs.initial_state))
-    check_contiguous(function, "initial_state", inputs.initial_state, plan.wide(), plan.states(sizes));
   return sizes;
 }
 
-void reads_inputs(OverlapCheck& overlaps, const CausalConvInputs& inputs, bool state) {
+void reads_inputs(OverlapCheck& overlaps, const CausalConvInputs& inputs) {
   overlaps.reads("x", inputs.x);
   overlaps.reads("weight", inputs.weight);
   overlaps.reads("bias", inputs.bias);
-  if (state) overlaps.reads("initial_state", inputs.initial_state);
 }
 
 void check_outputs(const char* function, const Plan& plan, const CausalConvInputs& inputs,
                    const CausalConvOutputs& outputs, const RecurrenceSizes& sizes) {
-  if (!is_given(outputs.output) && !is_given(outputs.final_state))
+  const CallStates states = states_of(inputs, outputs);
+  if (!is_given(outputs.output) && !states.wants_final())
     throw InvalidArgument(function, "output", "an output or a final state", "neither");
   if (is_given(outputs.output))
     check_written(function, "output", outputs.output, plan.dtype, plan.tokens(sizes));
-  if (is_given(outputs.final_state))
-    check_contiguous(function, "final_state", outputs.final_state, plan.wide(), plan.states(sizes));
+  check_states(function, states, plan.wide(), plan.states(sizes));
   OverlapCheck overlaps(function);
   overlaps.writes("output", outputs.output);
-  overlaps.writes("final_state", outputs.final_state);
-  reads_inputs(overlaps, inputs,
-               !inputs.initial_state || inputs.initial_state.raw() != outputs.final_state.raw());
+  add_states(overlaps, states);
+  reads_inputs(overlaps, inputs);
   overlaps.check();
 }
 
 void check_gradients(const char* function, const Plan& plan, const CausalConvInputs& inputs,
                      const CausalConvLoss& loss, const CausalConvGradients& g, const RecurrenceSizes& sizes) {
+  refuse_state_list(function, "initial_states", inputs.initial_states.size());
+  check_states(function, {.initial_state = inputs.initial_state}, plan.wide(), plan.states(sizes));
   if (!is_given(loss.d_output) && !is_given(loss.d_final_state))
     throw InvalidArgument(function, "d_output", "a derivative by the output or by the final state",
                           "neither");
@@ -92,7 +90,8 @@ void check_gradients(const char* function, const Plan& plan, const CausalConvInp
   if (is_given(g.initial_state))
     check_contiguous(function, "gradients.initial_state", g.initial_state, plan.wide(), plan.states(sizes));
   OverlapCheck overlaps(function);
-  reads_inputs(overlaps, inputs, true);
+  reads_inputs(overlaps, inputs);
+  overlaps.reads("initial_state", inputs.initial_state);
   overlaps.reads("d_output", loss.d_output);
   overlaps.reads("d_final_state", loss.d_final_state);
   overlaps.writes("gradients.x", g.x);
@@ -115,7 +114,7 @@ kernels::ConvProblem<T> problem_of(const Plan& plan, const CausalConvInputs& inp
           .x = stored_rows(inputs.x),
           .weight = inputs.weight.data<T>(),
           .bias = data_or_null<T>(inputs.bias),
-          .initial_state = data_or_null<T>(inputs.initial_state)};
+          .initial_state = {data_or_null<T>(inputs.initial_state)}};
 }
 
 std::size_t bytes_of(const Plan& plan, const RecurrenceSizes& sizes, int threads, Pass pass) {
@@ -200,9 +199,11 @@ void causal_conv(const CausalConvPlan& plan, const CausalConvInputs& inputs, con
   if (!inputs.present.empty()) clear_rows(outputs.output);
   with_wide_type(impl.dtype, [&](auto t) {
     using T = decltype(t);
-    impl.candidate->code<T>().forward(problem_of<T>(impl, inputs, sizes, sequences),
-                                      {stored_rows(outputs.output), data_or_null<T>(outputs.final_state)},
-                                      executor, carver.rest().data());
+    const auto places = make_state_places<T>(states_of(inputs, outputs), sizes.sequences, carver);
+    auto problem = problem_of<T>(impl, inputs, sizes, sequences);
+    problem.initial_state = places.initial;
+    impl.candidate->code<T>().forward(problem, {stored_rows(outputs.output), places.final}, executor,
+                                      carver.rest().data());
   });
 }
 

@@ -8,6 +8,7 @@
 #include "core/shortest.h"
 #include "kernels/recurrence/features.h"
 #include "plan/recurrence/saved.h"
+#include "plan/recurrence/states.h"
 #include "plan/rows.h"
 
 namespace fovea {
@@ -142,7 +143,9 @@ DType field_dtype(const RecurrencePlan::Impl& plan, const RecurrenceField& field
 }
 
 RecurrenceSizes check_recurrence_inputs(const char* function, const RecurrencePlan::Impl& plan,
-                                        const RecurrenceInputs& inputs, bool reads) {
+                                        const RecurrenceInputs& inputs, bool reads, StateLists lists) {
+  if (lists == StateLists::refused)
+    refuse_state_list(function, "initial_states", inputs.initial_states.size());
   const RecurrenceSizes sizes = sizes_of(function, plan, inputs);
   for (const RecurrenceField& field : recurrence_fields) {
     const ConstTensorView& view = inputs.*field.input;
@@ -168,25 +171,21 @@ RecurrenceSizes check_recurrence_inputs(const char* function, const RecurrencePl
 void check_recurrence_outputs(const char* function, const RecurrencePlan::Impl& plan,
                               const RecurrenceInputs& inputs, const RecurrenceOutputs& outputs,
                               const RecurrenceSizes& sizes) {
-  if (!is_given(outputs.output) && !is_given(outputs.final_state))
+  const CallStates states = states_of(inputs, outputs);
+  if (!is_given(outputs.output) && !states.wants_final())
     throw InvalidArgument(function, "output", "an output or a final state", "neither");
   if (is_given(outputs.output))
     check_written(function, "output", outputs.output, plan.dtype, output_shape(plan, sizes));
-  if (is_given(outputs.final_state))
-    check_contiguous(function, "final_state", outputs.final_state, plan.compute_dtype(),
-                     state_shape(plan.spec, plan.shape, sizes.sequences));
+  check_states(function, states, plan.compute_dtype(), state_shape(plan.spec, plan.shape, sizes.sequences));
   if (is_given(outputs.denominator)) check_denominator(function, plan, outputs.denominator, sizes);
   if (is_given(outputs.saved_states)) check_saved_states(function, plan, outputs.saved_states, sizes);
   OverlapCheck overlaps(function);
   overlaps.writes("output", outputs.output);
-  overlaps.writes("final_state", outputs.final_state);
   overlaps.writes("denominator", outputs.denominator);
   overlaps.writes("saved_states", outputs.saved_states);
+  add_states(overlaps, states);
   for (const RecurrenceField& field : recurrence_fields) {
-    // A state may be updated where it is.
-    const bool in_place = field.input == &Inputs::initial_state && inputs.initial_state &&
-                          inputs.initial_state.raw() == outputs.final_state.raw();
-    if (!in_place) overlaps.reads(field.name, inputs.*field.input);
+    if (field.input != &Inputs::initial_state) overlaps.reads(field.name, inputs.*field.input);
   }
   overlaps.check();
 }

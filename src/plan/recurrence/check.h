@@ -33,9 +33,13 @@ Shape field_shape(const RecurrencePlan::Impl& plan, const RecurrenceSizes& sizes
                   const RecurrenceField& field);
 DType field_dtype(const RecurrencePlan::Impl& plan, const RecurrenceField& field);
 
+/// Whether a function takes states that lie apart. Those it takes are checked with its outputs.
+enum class StateLists : std::uint8_t { refused, taken };
+
 /// Checks the inputs and gives the sizes. `reads` is false where no output is wanted, and no query needed.
 RecurrenceSizes check_recurrence_inputs(const char* function, const RecurrencePlan::Impl& plan,
-                                        const RecurrenceInputs& inputs, bool reads);
+                                        const RecurrenceInputs& inputs, bool reads,
+                                        StateLists lists = StateLists::refused);
 void check_recurrence_outputs(const char* function, const RecurrencePlan::Impl& plan,
                               const RecurrenceInputs& inputs, const RecurrenceOutputs& outputs,
                               const RecurrenceSizes& sizes);

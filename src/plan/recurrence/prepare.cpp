@@ -111,7 +111,7 @@ kernels::RecurrenceProblem<T> prepare_recurrence(const RecurrencePlan::Impl& pla
   p.beta = weight_operand<T>(inputs.beta);
   p.self_weight = weight_operand<T>(inputs.self_weight);
   if (inputs.bonus) p.bonus = inputs.bonus.data<T>();
-  if (inputs.initial_state) p.initial_state = inputs.initial_state.data<T>();
+  if (inputs.initial_state) p.initial_state.data = inputs.initial_state.data<T>();
   return p;
 }
 

@@ -8,6 +8,7 @@
 
 #include "fovea/plan/recurrence_segment.h"
 #include "plan/recurrence/prepare.h"
+#include "plan/recurrence/states.h"
 #include "plan/small_calls.h"
 
 namespace fovea {
@@ -215,6 +216,7 @@ void recur_in_pieces(const RecurrencePlan& plan, const RecurrenceInputs& inputs,
   check_recurrence_outputs(function, plan.impl(), inputs, outputs, sizes);
   if (sizes.entries != 1 || !inputs.sequence_starts.empty())
     throw InvalidArgument(function, "key", "a batch of 1 without sequence_starts", described(inputs.key));
+  refuse_state_list(function, "final_states", outputs.final_states.size());
   if (is_given(outputs.saved_states))
     throw InvalidArgument(function, "saved_states", "nothing, because pieces save none",
                           described(outputs.saved_states));

@@ -105,19 +105,17 @@ RecurrenceSizes check_inputs(const char* function, const Plan& plan, const Input
 
 void check_outputs(const char* function, const Plan& plan, const Inputs& inputs,
                    const SelectiveScanOutputs& outputs, const RecurrenceSizes& sizes) {
-  if (!is_given(outputs.output) && !is_given(outputs.final_state))
+  const CallStates states = states_of(inputs, outputs);
+  if (!is_given(outputs.output) && !states.wants_final())
     throw InvalidArgument(function, "output", "an output or a final state", "neither");
   if (is_given(outputs.output))
     check_written(function, "output", outputs.output, plan.dtype, shape_of(plan, sizes, Kind::channels));
-  if (is_given(outputs.final_state))
-    check_field(function, "final_state", outputs.final_state, plan, sizes, Kind::states);
+  check_states(function, states, plan.wide(), shape_of(plan, sizes, Kind::states));
   OverlapCheck overlaps(function);
   overlaps.writes("output", outputs.output);
-  overlaps.writes("final_state", outputs.final_state);
+  add_states(overlaps, states);
   for (const Field& field : fields) {
-    const bool in_place = field.kind == Kind::states && inputs.initial_state &&
-                          inputs.initial_state.raw() == outputs.final_state.raw();
-    if (!in_place) overlaps.reads(field.name, inputs.*field.input);
+    if (field.kind != Kind::states) overlaps.reads(field.name, inputs.*field.input);
   }
   overlaps.check();
 }
@@ -125,6 +123,7 @@ void check_outputs(const char* function, const Plan& plan, const Inputs& inputs,
 void check_gradients(const char* function, const Plan& plan, const Inputs& inputs,
                      const SelectiveScanLoss& loss, const Gradients& gradients,
                      const RecurrenceSizes& sizes) {
+  refuse_state_list(function, "initial_states", inputs.initial_states.size());
   if (!is_given(loss.d_output) && !is_given(loss.d_final_state))
     throw InvalidArgument(function, "d_output", "a derivative by the output or by the final state",
                           "neither");
@@ -171,7 +170,7 @@ kernels::ScanProblem<T> problem_of(const Plan& plan, const Inputs& inputs, const
   p.a = data_or_null<T>(inputs.a);
   p.d = data_or_null<T>(inputs.d);
   p.delta_bias = data_or_null<T>(inputs.delta_bias);
-  p.initial_state = data_or_null<T>(inputs.initial_state);
+  p.initial_state.data = data_or_null<T>(inputs.initial_state);
   return p;
 }
 
@@ -282,12 +281,13 @@ void selective_scan(const SelectiveScanPlan& plan, const SelectiveScanInputs& in
   const auto sequences = make_sequences({inputs.sequence_starts, inputs.present}, sizes, carver);
   with_wide_type(impl.dtype, [&](auto t) {
     using T = decltype(t);
-    const auto problem = problem_of<T>(impl, inputs, sizes, sequences);
+    const auto places = make_state_places<T>(states_of(inputs, outputs), sizes.sequences, carver);
+    auto problem = problem_of<T>(impl, inputs, sizes, sequences);
+    problem.initial_state = places.initial;
     check_rates(function, problem, executor);
     if (!inputs.present.empty()) clear_rows(outputs.output);
-    impl.candidate->code<T>().forward(problem,
-                                      {stored_rows(outputs.output), data_or_null<T>(outputs.final_state)},
-                                      executor, carver.rest().data());
+    impl.candidate->code<T>().forward(problem, {stored_rows(outputs.output), places.final}, executor,
+                                      carver.rest().data());
   });
 }
 

@@ -7,6 +7,7 @@
 #include "kernels/recurrence/stored_rows.h"
 #include "plan/operand.h"
 #include "plan/recurrence/sequences.h"
+#include "plan/recurrence/states.h"
 #include "plan/rows.h"
 #include "plan/workspace.h"
 
@@ -29,11 +30,12 @@ std::size_t channel_call_bytes(const Plan& plan, const RecurrenceSizes& sizes, i
                                MakeProblem&& problem) {
   Carver counting;
   make_sequences({}, sizes, counting);
-  return counting.used_before_rest() + with_wide_type(plan.dtype, [&](auto t) {
-           const auto& code = plan.candidate->template code<decltype(t)>();
-           return pass == Pass::forward ? code.forward_bytes(problem(t), threads)
-                                        : code.backward_bytes(problem(t), threads);
-         });
+  return with_wide_type(plan.dtype, [&](auto t) {
+    make_state_places<decltype(t)>({}, sizes.sequences, counting);
+    const auto& code = plan.candidate->template code<decltype(t)>();
+    return counting.used_before_rest() + (pass == Pass::forward ? code.forward_bytes(problem(t), threads)
+                                                                : code.backward_bytes(problem(t), threads));
+  });
 }
 
 /// The sizes of a plan's largest call. A packed call has one entry of all tokens, so they bound those too.
