@@ -5,11 +5,11 @@
 #include <ostream>
 #include <span>
 #include <string>
-#include <string_view>
 #include <utility>
 
 #include "cli/coder.h"
 #include "fovea/text/stop_strings.h"
+#include "text/added_texts.h"
 
 namespace fovea::cli {
 
@@ -26,7 +26,7 @@ class TextStream {
       while (begin != before.begin() && *(begin - 1) != *line_end) --begin;
     }
     line_.assign(begin, before.end());
-    given_ = finished(coder_.text(line_));
+    given_ = text::finished_size(coder_.text(line_));
   }
   /// What can be shown behind another id.
   std::string add(std::int32_t id) {
@@ -49,15 +49,9 @@ class TextStream {
   enum class Rest : std::uint8_t { held, given };
   std::string new_text(Rest rest) {
     const std::string all = coder_.text(line_);
-    const std::size_t end = rest == Rest::held ? finished(all) : all.size();
+    const std::size_t end = rest == Rest::held ? text::finished_size(all) : all.size();
     const std::size_t begin = std::exchange(given_, std::max(given_, end));
     return end > begin ? all.substr(begin, end - begin) : std::string();
-  }
-  // The size of a text without the bytes of an unfinished character at its end.
-  static std::size_t finished(std::string_view text) {
-    constexpr std::string_view unfinished = "\xEF\xBF\xBD";
-    while (text.ends_with(unfinished)) text.remove_suffix(unfinished.size());
-    return text.size();
   }
 
   const Coder& coder_;

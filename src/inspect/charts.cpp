@@ -261,7 +261,8 @@ double bar_chart_width(const BarChart& chart, const Measure& measure) {
 }  // namespace
 
 std::vector<double> nice_ticks(double low, double high, int count) {
-  if (!(high > low)) {
+  // Values that differ by roundings alone are one.
+  if (!(high - low > 1e-9 * std::max(std::abs(low), std::abs(high)))) {
     const double pad = low == 0 ? 1 : std::abs(low) * 0.1;
     low -= pad;
     high += pad;
@@ -272,7 +273,7 @@ std::vector<double> nice_ticks(double low, double high, int count) {
   const double step = power * (share < 1.5 ? 1 : share < 3.5 ? 2 : share < 7.5 ? 5 : 10);
   std::vector<double> ticks;
   const double first = std::floor(low / step + 1e-9), last = std::ceil(high / step - 1e-9);
-  for (double k = first; k <= last; ++k) ticks.push_back(k * step);
+  for (int k = 0; first + k <= last; ++k) ticks.push_back((first + k) * step);
   return ticks;
 }
 

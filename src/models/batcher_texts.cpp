@@ -58,8 +58,12 @@ void Batcher::Impl::admit() {
       continue;
     }
     if (first.bytes > options.limit_bytes - promised) return;
-    first.sequence = cache.start();
-    look_up(first);
+    // Its pages belong to the texts of its salt alone, and so does what it finds.
+    first.sequence = cache.start(first.request.prompt, first.request.salt);
+    {
+      const std::lock_guard lock(mutex);
+      stats.shared += first.read(cache);
+    }
     promised += first.bytes;
     running.push_back(std::move(first));
     queue.pop_front();

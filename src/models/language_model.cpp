@@ -105,6 +105,16 @@ std::int64_t LanguageModel::longest() const {
   return limited ? config_.positions : std::numeric_limits<std::int64_t>::max();
 }
 
+void LanguageModel::check_length(const char* function, const char* argument, std::int64_t before,
+                                 std::int64_t length) const {
+  if (before > longest() || length > longest() - before)
+    throw InvalidArgument(function, argument,
+                          "at most " + std::to_string(std::max<std::int64_t>(longest() - before, 0)) +
+                              (before > 0 ? " behind " + std::to_string(before) + " tokens" : " tokens") +
+                              ", as the model reads " + std::to_string(longest()),
+                          std::to_string(length));
+}
+
 nn::Var LanguageModel::embed(nn::Context& context, std::span<const std::int32_t> ids,
                              std::int64_t size) const {
   const auto length = static_cast<std::int64_t>(ids.size()) / size;
@@ -115,6 +125,7 @@ nn::Var LanguageModel::embed(nn::Context& context, std::span<const std::int32_t>
 nn::Var LanguageModel::hidden(nn::Context& context, const Padded& tokens,
                               const std::function<Tensor*(std::string_view, std::size_t)>& weights,
                               const std::function<Tensor*(std::size_t)>& log_decays) {
+  check_length("LanguageModel::hidden", "tokens", 0, tokens.length);
   return stack_(context, embed(context, tokens.ids, tokens.size),
                 {.mask = Causal{}, .weights = weights, .log_decays = log_decays});
 }
@@ -208,7 +219,10 @@ nn::Var LanguageModel::extend(std::span<const Next> next, KvCache& cache,
   }
   if (next.empty()) throw InvalidArgument("LanguageModel::extend", "next", "at least one sequence", "none");
   std::vector<std::int64_t> first;
-  for (const Next& one : next) first.push_back(cache.length(*one.sequence));
+  for (const Next& one : next) {
+    first.push_back(cache.length(*one.sequence));
+    check_length("LanguageModel::extend", "ids", first.back(), std::ssize(one.ids));
+  }
   nn::Context inference{.products = autograd::Products::by_row};
   const nn::Var tokens = reshape(embedding_(inference, all, embedding_factor_),
                                  {1, std::ssize(all), stack_.spec().input_elements()});

@@ -1,6 +1,5 @@
 // Stacks of blocks that read row by row and keep what they have read in a cache.
 #include <algorithm>
-#include <numeric>
 #include <string>
 #include <utility>
 
@@ -179,6 +178,10 @@ TransformerStack::Cache TransformerStack::start(Context& context, const Var& mem
     if (layer.memory) layer.memory->append(context, rows, {made->rows, number++, entries});
   }
   for (Sequence& sequence : made->entries) made->rows.commit(sequence);
+  for (std::size_t b = 0; b < made->entries.size(); ++b) {
+    cache.sequences_.push_back(cache.rows_->start());
+    cache.reads_.push_back(b);
+  }
   cache.memory_ = std::move(made);
   return cache;
 }
@@ -251,18 +254,11 @@ Var TransformerStack::extend(Context& context, const Var& x, Cache& cache, const
                           "one made by start, of " + std::to_string(layers_.size()) + " layers",
                           std::to_string(cache.blocks_) + " layers");
   if (layers_.empty()) return leave(context, Stream(x, call));
-  std::vector<Sequence> fresh;  // the batch of the first rows says how many there are
-  std::vector<std::size_t> reads = cache.reads_;
+  std::vector<Sequence> fresh;  // without a memory, the batch of the first rows says how many there are
   if (cache.sequences_.empty()) {
     for (std::int64_t b = 0; b < x.size(0); ++b) fresh.push_back(cache.rows_->start());
-    reads.resize(fresh.size());
-    std::iota(reads.begin(), reads.end(), std::size_t{0});
-    if (cache.memory_ && cache.memory_->entries.size() != fresh.size())
-      throw InvalidArgument(
-          "TransformerStack::extend", "x",
-          "a batch of " + std::to_string(cache.memory_->entries.size()) + ", as the memory has",
-          to_string(x.shape()));
   }
+  const std::vector<std::size_t>& reads = cache.reads_;
   std::vector<Sequence>& sequences = cache.sequences_.empty() ? fresh : cache.sequences_;
   const std::vector<Sequence*> entries = addresses(sequences);
   std::vector<std::int64_t> first;
@@ -299,10 +295,7 @@ Var TransformerStack::extend(Context& context, const Var& x, Cache& cache, const
                                         .arguments = std::move(arguments)});
   };
   const Var y = read(context, x, {*cache.rows_, entries}, call, memory);
-  if (cache.sequences_.empty()) {
-    cache.sequences_ = std::move(fresh);
-    cache.reads_ = std::move(reads);
-  }
+  if (cache.sequences_.empty()) cache.sequences_ = std::move(fresh);
   return y;
 }
 

@@ -5,6 +5,7 @@
 #include "fovea/text/marian_tokenizer.h"
 #include "fovea/text/tokenizer.h"
 #include "fovea/text/tokenizer_json.h"
+#include "text/added_texts.h"
 
 namespace fovea::text {
 namespace {
@@ -190,16 +191,17 @@ Pieces PieceReader::spanned(std::string_view text, const Encoding& encoding,
 // What a token adds to the text of those before it says whether it begins a word.
 Pieces PieceReader::written(std::span<const std::int32_t> ids) const {
   Builder builder;
-  std::string before;
+  bool behind_blank = false;
+  const std::vector<AddedText> added = added_texts(ids, [&](auto some) { return decode(some); });
   for (std::size_t i = 0; i < ids.size(); ++i) {
-    const std::string now = decode(ids.first(i + 1));
-    const std::string added = now.size() > before.size() ? now.substr(before.size()) : "";
-    const std::string spelling = token(ids[i]);
-    if (added.empty() && spelling != kBegin)
+    const std::string &text = added[i].text, spelling = token(ids[i]);
+    if (added[i].goes_on)
+      builder.add_byte();
+    else if (text.empty() && spelling != kBegin)
       builder.special(spelling);
     else
-      builder.add(added, added.empty() || added.starts_with(' ') || before.ends_with(' '));
-    before = now;
+      builder.add(text, text.empty() || text.starts_with(' ') || behind_blank);
+    if (!text.empty()) behind_blank = text.ends_with(' ');
   }
   return builder.take(Ids(ids.begin(), ids.end()));
 }

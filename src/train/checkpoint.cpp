@@ -216,16 +216,21 @@ void copy_tensors(const std::string& path, const files::TensorFile& file, nn::Pa
                     "holds " + std::to_string(file.tensors.size()) + " tensors, and the training has " +
                         std::to_string(3 * parameters.all().size()));
   }
-  const auto copy = [&](const std::string& name, const Tensor& to) {
-    std::memcpy(to.raw(), tensor_like(to, path, file, name).raw(), to.bytes());
+  struct Copy {
+    const Tensor *from, *to;
+  };
+  std::vector<Copy> copies;  // nothing is copied unless all can be
+  const auto add = [&](const std::string& name, const Tensor& to) {
+    copies.push_back({&tensor_like(to, path, file, name), &to});
   };
   std::size_t index = 0;
   for (const nn::Parameter& parameter : parameters.all()) {
-    copy("value." + parameter.name, parameter.value);
-    copy("first." + parameter.name, adam.first_moments()[index]);
-    copy("second." + parameter.name, adam.second_moments()[index]);
+    add("value." + parameter.name, parameter.value);
+    add("first." + parameter.name, adam.first_moments()[index]);
+    add("second." + parameter.name, adam.second_moments()[index]);
     ++index;
   }
+  for (const Copy& copy : copies) std::memcpy(copy.to->raw(), copy.from->raw(), copy.to->bytes());
 }
 
 }  // namespace
@@ -241,8 +246,8 @@ TrainState load_checkpoint(const std::string& folder, const std::string& fingerp
     throw FileError(path, -1, "is not a checkpoint of a training");
   check_fingerprint(path, kept->second, fingerprint);
   TrainState state = state_of(path, record->second);
-  adam.set_steps(state.update);  // state_of has compared the two
   copy_tensors(path, file, parameters, adam);
+  adam.set_steps(state.update);  // state_of has compared the two
   return state;
 }
 

@@ -8,6 +8,7 @@
 #include "fovea/text/marian_tokenizer.h"
 #include "fovea/text/tokenizer.h"
 #include "fovea/text/tokenizer_json.h"
+#include "text/added_texts.h"
 
 namespace fovea::train {
 namespace {
@@ -129,21 +130,19 @@ void check_ids(const std::string& function, const std::string& argument, std::sp
 // What a token adds to the text of those before it says whether it begins a word.
 Words Coder::words(std::span<const std::int32_t> ids) const {
   Words words;
-  std::string before;
-  for (std::size_t i = 0; i < ids.size(); ++i) {
-    const std::string now = text(ids.first(i + 1));
-    // Only a character of several bytes that is not whole yet is spelt otherwise later.
-    const std::string added = now.size() > before.size() ? now.substr(before.size()) : "";
-    const std::size_t begin = added.find_first_not_of(' ');
-    const bool first = words.labels.empty() || begin > 0 || before.ends_with(' ');
-    if (begin == std::string::npos) {
+  bool behind_blank = false;
+  for (const text::AddedText& added : text::added_texts(ids, [&](auto some) { return text(some); })) {
+    const std::size_t begin = added.text.find_first_not_of(' ');
+    if (added.goes_on) {
+      words.word_of.push_back(words.word_of.back());
+    } else if (begin == std::string::npos) {
       words.word_of.push_back(-1);
     } else {
-      if (first) words.labels.emplace_back();
-      words.labels.back() += added.substr(begin);
+      if (words.labels.empty() || begin > 0 || behind_blank) words.labels.emplace_back();
+      words.labels.back() += added.text.substr(begin);
       words.word_of.push_back(static_cast<std::int32_t>(words.labels.size()) - 1);
     }
-    before = now;
+    if (!added.text.empty()) behind_blank = added.text.ends_with(' ');
   }
   return words;
 }

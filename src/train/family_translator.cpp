@@ -7,6 +7,7 @@
 #include "fovea/core/executor.h"
 #include "fovea/text/marian_tokenizer.h"
 #include "fovea/text/tokenizer_json.h"
+#include "train/error_of.h"
 
 namespace fovea::train {
 namespace {
@@ -183,11 +184,7 @@ void FamilyTranslator::translate(const std::vector<std::string>& lines, const Tr
   std::vector<std::exception_ptr> unread(lines.size());
   default_executor().parallel_for(std::ssize(lines), [&](std::int64_t unit, int) {
     const auto i = static_cast<std::size_t>(unit);
-    try {
-      requests[i].prompt = encode(lines[i]);
-    } catch (const Error&) {
-      unread[i] = std::current_exception();
-    }
+    unread[i] = error_of([&] { requests[i].prompt = encode(lines[i]); });
     if (beams_.length_of) requests[i].options.length = beams_.length_of(std::ssize(requests[i].prompt));
   });
   models::search_in_batches(
@@ -195,12 +192,11 @@ void FamilyTranslator::translate(const std::vector<std::string>& lines, const Tr
       [&](std::size_t i, const std::vector<models::BeamText>& found, const std::exception_ptr& error) {
         if (error || unread[i]) return done(i, {}, error ? error : unread[i]);
         std::vector<Translation> texts(1);
-        try {
+        // Such as ids that the tokenizer does not know.
+        const std::exception_ptr of_text = error_of([&] {
           if (!requests[i].prompt.empty()) texts = describe(prefix_ + lines[i], found);
-        } catch (const Error&) {  // such as ids that the tokenizer does not know
-          return done(i, {}, std::current_exception());
-        }
-        done(i, texts, {});
+        });
+        done(i, of_text ? std::vector<Translation>() : texts, of_text);
       });
 }
 

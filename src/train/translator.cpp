@@ -12,6 +12,7 @@
 #include "fovea/core/profile.h"
 #include "fovea/models/batches.h"
 #include "fovea/models/model_folder.h"
+#include "train/error_of.h"
 
 namespace fovea::train {
 
@@ -45,16 +46,14 @@ struct Line {
 };
 
 void encode(const text::Tokenizer& tokenizer, const std::string& text, std::int64_t longest, Line& line) {
-  try {
+  line.error = error_of([&] {
     line.ids = tokenizer.encode(text);
     const std::int64_t pieces = std::ssize(line.ids);
     if (longest == 0 || pieces <= longest) return;
     line.ids.clear();
     throw InvalidArgument("Translator::translate", "options.longest",
                           "at most " + std::to_string(longest) + " pieces", std::to_string(pieces));
-  } catch (const Error&) {
-    line.error = std::current_exception();
-  }
+  });
 }
 
 // An upper bound of the bytes that are held at one time, from the peak of each batch. One batch runs on each
@@ -89,11 +88,9 @@ void Translator::translate(const std::vector<std::string>& texts, const Translat
   });
   const auto cancelled = [&] { return options.search.cancelled && options.search.cancelled(); };
   const auto translate_alone = [&](std::size_t i, models::DecodeStats& of) {
-    try {
-      lines[i].texts = translate_batch({texts[i]}, {lines[i].ids}, options.search, of).front();
-    } catch (const Error&) {
-      lines[i].error = std::current_exception();
-    }
+    const std::exception_ptr error = error_of(
+        [&] { lines[i].texts = translate_batch({texts[i]}, {lines[i].ids}, options.search, of).front(); });
+    if (error) lines[i].error = error;
   };
   const auto translate = [&](std::span<const std::size_t> own) {
     if (cancelled()) return false;
@@ -104,10 +101,11 @@ void Translator::translate(const std::vector<std::string>& texts, const Translat
       sources.push_back(lines[i].ids);
     }
     models::DecodeStats& of = lines[own.front()].stats;
-    try {
+    const std::exception_ptr error = error_of([&] {
       auto found = translate_batch(of_batch, sources, options.search, of);
       for (std::size_t n = 0; n < own.size(); ++n) lines[own[n]].texts = std::move(found[n]);
-    } catch (const Error&) {  // of one line, and nobody knows of which
+    });
+    if (error) {  // of one line, and nobody knows of which
       for (const std::size_t i : own) {
         models::DecodeStats alone;
         translate_alone(i, alone);

@@ -107,6 +107,9 @@ class LanguageModel {
                  const std::function<void(const nn::Var&)>& before_commit = {});
 
  private:
+  /// Refuses more tokens behind `before` than the model reads.
+  void check_length(const char* function, const char* argument, std::int64_t before,
+                    std::int64_t length) const;
   nn::Var embed(nn::Context& context, std::span<const std::int32_t> ids, std::int64_t size) const;
   nn::Parameter& output_matrix() const { return output_ ? *output_ : *embedding_.table; }
   nn::Var output_bias(nn::Context& context) const { return bias_ ? context.use(*bias_) : nn::Var(); }
@@ -183,8 +186,9 @@ struct Generated {
 Generated generate(LanguageModel& model, std::span<const std::int32_t> prompt, const SampleOptions& options);
 /// The same behind what `sequence` has read: `prompt` is read first. The last token that is written is not
 /// read. To continue, pass it as the next prompt, with options.first increased by the tokens written; the
-/// result has the same bits as one call. If it throws (CacheFull), the sequence has read the tokens whose
-/// rows fitted.
+/// result has the same bits as one call. Rules on the first or the last tokens of a text (min_new,
+/// begin_suppress and forced_eos) act in each call anew. If it throws (CacheFull), the sequence has read the
+/// tokens whose rows fitted.
 Generated generate(LanguageModel& model, KvCache& cache, Sequence& sequence,
                    std::span<const std::int32_t> prompt, const SampleOptions& options);
 

@@ -245,10 +245,12 @@ class TransformerModel final : public SequenceToSequence {
                      .log_decays = decay_slots(capture)});
   }
 
-  // Packed, recurrences would need the starts in both directions, and a merging the rows of each entry.
+  // Packed, recurrences would need the starts in both directions, and mergings and compressions the rows of
+  // each entry.
   static bool runs_packed(const nn::TransformerStack& stack) {
     return std::ranges::all_of(stack.spec().blocks, [](const nn::BlockSpec& block) {
-      return std::holds_alternative<nn::AttentionOptions>(block.mixer) && !block.merging;
+      const auto* attention = std::get_if<nn::AttentionOptions>(&block.mixer);
+      return attention && !attention->compression && !block.merging;
     });
   }
 

@@ -64,7 +64,7 @@ Value of_integers(Operator op, std::int64_t a, std::int64_t b) {
       return floor_divide(a, b);
     case Operator::modulo:
       if (b == -1) return std::int64_t{0};
-      return a - floor_divide(a, b) * b;
+      return a % b != 0 && (a < 0) != (b < 0) ? a % b + b : a % b;
     default:
       return power(a, b);
   }
