@@ -246,6 +246,19 @@ TEST(Report, TicksAreRoundAndCover) {
   }
 }
 
+TEST(Report, TicksEndWhereValuesDifferByRoundings) {
+  for (const auto& [low, high] : {std::pair{0.3, 0.1 + 0.2},
+                                  {1e17, 1e17 + 16},
+                                  {1.7e18, 1.7e18 + 256},
+                                  {-5e-324, 5e-324},
+                                  {1 - 1e-8, 1 + 1e-8}}) {
+    const std::vector<double> ticks = nice_ticks(low, high, 5);
+    EXPECT_LE(ticks.front(), low);
+    EXPECT_GE(ticks.back(), high);
+    EXPECT_LE(ticks.size(), 9U);
+  }
+}
+
 TEST(Report, RefusesASeriesOfAnotherLength) {
   ReportData report = sample_report();
   report.bars[0].series[1].values.pop_back();

@@ -276,6 +276,29 @@ TEST(Batcher, APromptThatSeveralBringAtOnceIsReadOnce) {
   EXPECT_EQ(batcher.stats().shared, 4 * 192 + 64);
 }
 
+// The pages of a salt are those of its texts alone, also of the first one.
+TEST(Batcher, TextsShareThePagesOfTheirSaltAlone) {
+  LanguageModel model = tiny();
+  Batcher batcher(model, {.prefix_bytes = std::int64_t{1} << 24});
+  const std::vector<std::int32_t> prompt(130, 3);
+  const auto shared_by = [&](std::uint64_t salt) {
+    const std::int64_t before = batcher.stats().shared;
+    batcher.submit({.prompt = prompt, .sample = {.length = 2}, .salt = salt});
+    batcher.run();
+    return batcher.stats().shared - before;
+  };
+  EXPECT_EQ(shared_by(7), 0);
+  EXPECT_EQ(shared_by(0), 0);
+  EXPECT_EQ(shared_by(8), 0);
+  EXPECT_EQ(shared_by(7), 128);
+  EXPECT_EQ(shared_by(0), 128);
+  // Several at once read each piece once, with a salt as without.
+  const std::int64_t read = batcher.stats().read;
+  for (int n = 0; n < 5; ++n) batcher.submit({.prompt = prompt, .sample = {.length = 1}, .salt = 9});
+  batcher.run();
+  EXPECT_EQ(batcher.stats().read - read, 128 + 5 * 2);
+}
+
 TEST(Batcher, RefusesWhatCannotRun) {
   LanguageModel model = tiny();
   const std::int64_t page = KvCache({.layers = model.cache_layers(Paged{64})}).bytes_for(1);

@@ -121,6 +121,37 @@ TEST_P(Consistency, ReorderedRowsContinueLikeTheirOriginals) {
   EXPECT_THROW(state->reorder(std::vector<std::int64_t>{-1}), InvalidArgument);
 }
 
+TEST_P(Consistency, RowsMayBeReorderedBeforeTheFirstStep) {
+  const auto model = GetParam().make(0.0f, 41);
+  perturb(*model, 42);
+  const Batch batch = make_batch(Sentences{{4, 5, 6}, {7}, {8, 9}}, {});
+  const auto state = model->start(batch.source, batch.source_len, batch.source_lengths);
+  const auto other = state->clone();
+  state->reorder(std::vector<std::int64_t>{2, 0, 2, 1});
+  const auto reordered = step(*model, *state, {2, 2, 2, 2}), whole = step(*model, *other, {2, 2, 2});
+  const std::size_t from[] = {2, 0, 2, 1};
+  for (std::size_t i = 0; i < reordered.size(); ++i)
+    EXPECT_NEAR(reordered[i], whole[from[i / tiny_vocabulary] * tiny_vocabulary + i % tiny_vocabulary], 1e-5);
+}
+
+// An encoder whose keys are means of two rows, which a packed batch cannot have.
+TEST(Compressed, SentencesOfAPaddedBatchTranslateAsAlone) {
+  const TransformerConfig config = tiny_transformer(0.0f);
+  TransformerStacks stacks = transformer_stacks(config);
+  for (nn::BlockSpec& block : stacks.encoder.blocks)
+    std::get<nn::AttentionOptions>(block.mixer).compression = nn::MeanRows{.group = 2};
+  const auto model = make_transformer(config, stacks, 3);
+  perturb(*model, 4);
+  const Sentences sources{{4, 5, 6, 7}, {8, 9}};
+  const auto together = decode(*model, sources, {.beam_size = 2});
+  for (std::size_t n = 0; n < sources.size(); ++n)
+    EXPECT_EQ(decode(*model, {sources[n]}, {.beam_size = 2})[0][0].ids, together[n][0].ids);
+  autograd::Tape tape;
+  nn::Context context{.tape = &tape};
+  const Batch batch = make_batch(sources, {{4}, {5, 6}});
+  EXPECT_NO_THROW(model->loss(context, batch, {}, nullptr));
+}
+
 TEST_P(Consistency, ACloneIsIndependent) {
   const auto model = GetParam().make(0.0f, 51);
   perturb(*model, 52);

@@ -322,6 +322,29 @@ TEST(LanguageModel, RefusesImpossibleSizes) {
   EXPECT_THROW(rows_of(three, {{1, 2, 3, 4}}), InvalidArgument);
 }
 
+// Biases by distance have no table that would end.
+TEST(LanguageModel, ReadsNoMoreThanItsLongest) {
+  LanguageModelSpec spec{.vocabulary = 5, .positions = 4};
+  spec.stack.dim = 8;
+  spec.stack.blocks = {
+      {.mixer = nn::AttentionOptions{.num_query_heads = 2, .spec = {.mods = {AlibiBias{}}}}}};
+  LanguageModel model(spec, [](const std::string&, const Shape& shape) { return Tensor::normal(shape, 1); });
+  ASSERT_EQ(model.longest(), 4);
+  KvCache cache({.layers = model.cache_layers()});
+  Sequence sequence = cache.start();
+  const std::vector<std::int32_t> three{1, 2, 3}, two{1, 2};
+  model.extend(three, cache, sequence);
+  try {
+    model.extend(two, cache, sequence);
+    ADD_FAILURE() << "five tokens";
+  } catch (const InvalidArgument& error) {
+    EXPECT_EQ(error.function(), "LanguageModel::extend");
+    EXPECT_EQ(error.argument(), "ids");
+  }
+  EXPECT_EQ(cache.length(sequence), 3);
+  EXPECT_THROW(rows_of(model, {{1, 2, 3, 4, 1}}), InvalidArgument);
+}
+
 class Folder : public testing::Test {
  protected:
   Folder() : path(std::filesystem::temp_directory_path() / "fovea_language_model_test") {

@@ -265,6 +265,30 @@ TEST(Resume, DamagedCheckpointsAreRefusedByName) {
   expect_refused(huge, "a header larger than the file");
 }
 
+// The last tensor of a file is looked up before the first is copied.
+TEST(Resume, ATensorThatIsMissingLeavesTheTrainingAsItWas) {
+  Tiny tiny;
+  Listener silent;
+  TrainOptions options = tiny.options("missing");
+  options.max_updates = 3;
+  const auto model = tiny.model();
+  train(*model, tiny.data, options, Start::fresh, silent, never);
+  const std::string path = checkpoint_path(options.folder);
+  files::TensorFile file = files::load_safetensors(path);
+  file.tensors.back().tensor = Tensor::zeros(DType::f32, {1, 1, 1});
+  files::save_safetensors(path, file);
+  const auto fresh = tiny.model();
+  nn::Adam adam(fresh->parameters(), {});
+  const Tensor before = fresh->parameters().all().front().value.clone();
+  EXPECT_THROW(
+      load_checkpoint(options.folder, file.metadata.at("fovea.fingerprint"), fresh->parameters(), adam),
+      FileError);
+  const Tensor& after = fresh->parameters().all().front().value;
+  for (std::int64_t i = 0; i < before.count(); ++i)
+    EXPECT_EQ(after.data<float>()[i], before.data<float>()[i]);
+  EXPECT_EQ(adam.steps(), 0);
+}
+
 struct Messages : Listener {
   void on_message(const std::string& message) override { all += message + "\n"; }
   std::string all;

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "fovea/core/cancellation.h"
 #include "fovea/core/executor.h"
 #include "fovea/models/rnn.h"
 #include "fovea/models/transformer.h"
@@ -94,6 +95,25 @@ TEST(Translator, TheSameForAnyNumberOfThreads) {
       for (std::size_t i = 0; i < text.size(); ++i) EXPECT_EQ(back[i][0].text, one[i][0].text);
     }
   }
+}
+
+Translator small_translator(const std::vector<std::string>& text);
+
+// A line that fails leaves the others, but a call that is told to stop ends.
+TEST(Translator, EndsWhereItsExecutorIsToldToStop) {
+  const std::vector<std::string> text = lines();
+  Translator translator = small_translator(text);
+  std::atomic<int> looks = 0;
+  CancellableExecutor stopping(serial_executor(), [&] { return ++looks > 40; });
+  set_default_executor(&stopping);
+  int told = 0;
+  const auto done = [&](std::size_t, const std::vector<Translation>&, const std::exception_ptr& error) {
+    ++told;
+    EXPECT_FALSE(error);
+  };
+  EXPECT_THROW(translator.translate(text, {.batch = 4}, done), Cancelled);
+  set_default_executor(nullptr);
+  EXPECT_LT(told, std::ssize(text));
 }
 
 Translator small_translator(const std::vector<std::string>& text) {
