@@ -10,6 +10,18 @@
 #include "fovea/core/error.h"
 
 namespace fovea {
+
+void mod_detail::check_names(const std::string& mod, const std::vector<ArgumentDeclaration>& arguments) {
+  if (mod.empty()) throw InvalidArgument("make_mod", "name", "a name", "none");
+  for (auto one = arguments.begin(); one != arguments.end(); ++one) {
+    const bool again =
+        std::any_of(arguments.begin(), one, [&](const auto& b) { return b.name == one->name; });
+    if (one->name.empty() || again)
+      throw InvalidArgument("make_mod", "arguments[" + std::to_string(one - arguments.begin()) + "]",
+                            "a name of its own", again ? "'" + one->name + "' again" : "none");
+  }
+}
+
 namespace {
 
 auto add_bias() {

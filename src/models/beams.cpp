@@ -6,6 +6,7 @@
 
 #include "fovea/autograd/ops.h"
 #include "fovea/core/error.h"
+#include "fovea/core/executor.h"
 #include "models/sampling.h"
 
 namespace fovea::models {
@@ -104,8 +105,17 @@ std::vector<Beams::Candidate> Beams::candidates_of(const float* logits, std::int
   const Rows rows = rows_of(logits, vocabulary);
   if (draws()) return drawn(rows, most);
   std::vector<Candidate> candidates;
-  for (std::size_t i = 0; i < open_.size(); ++i)
-    add_best(i, rows.behind(i), rows.before(i), most, candidates);
+  std::vector<std::vector<Candidate>> of_rows(open_.size());
+  constexpr std::int64_t least_parallel =
+      1 << 16;  // numbers, whose scan takes about as long as waking a thread
+  Executor& executor =
+      std::ssize(open_) * vocabulary < least_parallel ? serial_executor() : default_executor();
+  executor.parallel_for(std::ssize(open_), [&](std::int64_t n, int) {
+    const auto i = static_cast<std::size_t>(n);
+    of_rows[i] = best_of_row(i, rows.behind(i), rows.before(i), most);
+  });
+  for (const std::vector<Candidate>& row : of_rows)
+    candidates.insert(candidates.end(), row.begin(), row.end());
   keep_best(candidates, most);
   return candidates;
 }
@@ -176,26 +186,34 @@ void Beams::keep_best(std::vector<Candidate>& candidates, std::size_t most) {
 }
 
 // The best ids of one text. A row of the vocabulary is scanned once; only what may be among the best is kept.
-// `unchanged` is the row before the rules.
-void Beams::add_best(std::size_t open, std::span<const float> row, std::span<const float> unchanged,
-                     std::size_t most, std::vector<Candidate>& candidates) const {
+// Blocks that hold nothing as good are passed over by their largest number. `unchanged` is the row before the
+// rules.
+std::vector<Beams::Candidate> Beams::best_of_row(std::size_t open, std::span<const float> row,
+                                                 std::span<const float> unchanged, std::size_t most) const {
+  constexpr std::size_t block = 64;
   std::vector<Candidate> best;
   double least = -std::numeric_limits<double>::infinity();
-  for (std::size_t id = 0; id < row.size(); ++id) {
-    const double sum = open_[open].log_probability + row[id];
-    if (std::isnan(sum) || sum == -std::numeric_limits<double>::infinity()) continue;
-    if (best.size() >= most && sum < least) continue;
-    best.push_back({.open = open,
-                    .id = static_cast<std::int32_t>(id),
-                    .log_probability = single() ? open_[open].log_probability + unchanged[id] : sum,
-                    .of_id = unchanged[id],
-                    .value = sum});
-    if (best.size() < 2 * most) continue;
-    keep_best(best, most);
-    least = best.back().value;
+  for (std::size_t begin = 0; begin < row.size(); begin += block) {
+    const std::size_t end = std::min(row.size(), begin + block);
+    if (best.size() >= most &&
+        open_[open].log_probability + largest_of(row.data() + begin, end - begin) < least)
+      continue;
+    for (std::size_t id = begin; id < end; ++id) {
+      const double sum = open_[open].log_probability + row[id];
+      if (std::isnan(sum) || sum == -std::numeric_limits<double>::infinity()) continue;
+      if (best.size() >= most && sum < least) continue;
+      best.push_back({.open = open,
+                      .id = static_cast<std::int32_t>(id),
+                      .log_probability = single() ? open_[open].log_probability + unchanged[id] : sum,
+                      .of_id = unchanged[id],
+                      .value = sum});
+      if (best.size() < 2 * most) continue;
+      keep_best(best, most);
+      least = best.back().value;
+    }
   }
   keep_best(best, most);
-  candidates.insert(candidates.end(), best.begin(), best.end());
+  return best;
 }
 
 bool Beams::ends(const Candidate& candidate) const {

@@ -64,8 +64,8 @@ class Beams {
   void penalize(const Open& text, std::span<float> row) const;
   static bool before(const Candidate& a, const Candidate& b);
   static void keep_best(std::vector<Candidate>& candidates, std::size_t most);
-  void add_best(std::size_t open, std::span<const float> row, std::span<const float> unchanged,
-                std::size_t most, std::vector<Candidate>& candidates) const;
+  std::vector<Candidate> best_of_row(std::size_t open, std::span<const float> row,
+                                     std::span<const float> unchanged, std::size_t most) const;
   /// The rows of all open texts, [open, vocabulary]: behind the rules, and before them.
   struct Rows {
     std::vector<std::vector<float>> ruled = {};  ///< empty if nothing is changed

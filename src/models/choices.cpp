@@ -79,9 +79,10 @@ struct Best {
   double log_probability;
 };
 
-// The largest number, or infinity if one is NaN. Sixteen lanes keep a maximum each, so that the loop becomes
-// vector code. With a branch for each number, 50,257 of them took 45 us, a fiftieth of a token of GPT-2 in
-// int8.
+}  // namespace
+
+// Sixteen lanes keep a maximum each, so that the loop becomes vector code. With a branch for each number,
+// 50,257 of them took 45 us, a fiftieth of a token of GPT-2 in int8.
 FOVEA_CLONES float largest_of(const float* numbers, std::size_t count) {
   constexpr std::size_t lanes = 16;
   constexpr float infinity = std::numeric_limits<float>::infinity();
@@ -102,6 +103,25 @@ FOVEA_CLONES float largest_of(const float* numbers, std::size_t count) {
   }
   if (std::any_of(nan, nan + lanes, [](int one) { return one != 0; })) return infinity;
   return *std::max_element(largest, largest + lanes);
+}
+
+namespace {
+
+// Intervals of log-probability in eighths of a nat below the best. The last one has all that are further
+// down.
+constexpr std::size_t intervals = 256;
+std::size_t interval_of(double place) {
+  return static_cast<std::size_t>(std::min(place, static_cast<double>(intervals - 1)));
+}
+
+// The last interval that the `count` best tokens reach into. Without it all tokens were copied and put in
+// order to find a few dozen of them.
+std::size_t last_interval(std::span<const float> log_probabilities, double best, std::size_t count) {
+  std::array<std::size_t, intervals> counts{};
+  for (const float one : log_probabilities) ++counts[interval_of(8.0 * (best - one))];
+  std::size_t last = 0, found = counts[0];
+  while (found < count && last + 1 < intervals) found += counts[++last];
+  return last;
 }
 
 Best best_of(std::span<const float> log_probabilities) {
@@ -131,14 +151,20 @@ Drawn drawn(std::span<const float> log_probabilities, const SampleOptions& optio
   check_choices(options);
   const Best best = best_of(log_probabilities);
   if (options.temperature == 0.0) return {Ranked({{best.id, 1.0}}), 1.0};
+  const std::size_t most =
+      options.top_k > 0 ? std::max(static_cast<std::size_t>(options.top_k), least) : log_probabilities.size();
+  const std::size_t last =
+      options.top_k > 0 ? last_interval(log_probabilities, best.log_probability, most) : intervals;
   std::vector<Choice> finite;
-  finite.reserve(log_probabilities.size());
+  if (options.top_k == 0) finite.reserve(log_probabilities.size());
   for (std::size_t i = 0; i < log_probabilities.size(); ++i) {
-    if (std::isfinite(log_probabilities[i]))
-      finite.push_back({static_cast<std::int32_t>(i), static_cast<double>(log_probabilities[i])});
+    const double one = log_probabilities[i];
+    if (std::isfinite(one) &&
+        (last + 1 >= intervals || interval_of(8.0 * (best.log_probability - one)) <= last))
+      finite.push_back({static_cast<std::int32_t>(i), one});
   }
   Ranked tokens(std::move(finite));
-  if (options.top_k > 0) tokens.keep(std::max(static_cast<std::size_t>(options.top_k), least));
+  tokens.keep(most);
   for (Choice& token : tokens.tokens())
     token.probability = std::exp((token.probability - best.log_probability) / options.temperature);
   double sum = sum_of(tokens.tokens());
@@ -193,8 +219,7 @@ std::int32_t token_at(Tokens& tokens, double before, double all, double uniform)
   return tokens[last].id;
 }
 
-// Sums of weights by intervals of log-probability, the most probable first.
-constexpr std::size_t intervals = 256;
+// Sums of weights by intervals, the most probable first.
 using Sums = std::array<double, intervals>;
 
 // The interval in which the sum from `before` on exceeds `uniform`. `before` becomes the sum in front of it.
@@ -209,10 +234,6 @@ std::size_t interval_at(const Sums& sums, double all, double uniform, double& be
     if (uniform < behind) break;
   }
   return chosen;
-}
-
-std::size_t interval_of(double place) {
-  return static_cast<std::size_t>(std::min(place, static_cast<double>(intervals - 1)));
 }
 
 // A draw without cuts, of which nobody needs the order of all tokens. One sweep over the vocabulary adds up

@@ -22,6 +22,9 @@ inline std::span<const std::int32_t> next_piece(std::span<const std::int32_t> pr
   return prompt.first(static_cast<std::size_t>(std::min(most, std::ssize(prompt))));
 }
 
+/// The largest of these numbers, or infinity if one is NaN.
+float largest_of(const float* numbers, std::size_t count);
+
 /// 53 random bits as a number in [0, 1), for draw number `draw` of the token number `index`.
 double uniform_of(std::uint64_t seed, std::int64_t index, std::uint32_t draw = 0);
 

@@ -59,6 +59,10 @@ void TransformerStack::run(Context& context, std::size_t i, Stream& x, const Cal
 Var TransformerStack::operator()(Context& context, const Var& x, const Call& call) const {
   if (reads_memory() && call.memory.empty())
     throw InvalidArgument("TransformerStack", "memory", "[B, M, dim]", "none");
+  const bool memory_given =
+      !(call.memory.empty() && call.memory_lengths.empty() && call.memory_starts.empty());
+  if (!reads_memory() && memory_given)
+    throw InvalidArgument("TransformerStack", "memory", "none, because no block reads one", "a memory");
   if (context.training() && context.activations == Activations::recomputed)
     return leave(context, Stream(run_recomputed(context, x, call), call));
   if (merges_rows()) RowsLeft::check(call);

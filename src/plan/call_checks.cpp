@@ -172,7 +172,12 @@ CallSizes check_inputs(const char* function, const AttentionPlan::Impl& plan, co
     check_view(function, "value", inputs.value, plan.dtype,
                {given.batch, s.num_kv_heads, given.key_len, s.value_dim});
   check_arguments(function, plan, sizes, call);
-  if (plan.spec.mask.node().needs_key_lengths()) check_key_lengths(function, inputs, sizes);
+  if (plan.spec.mask.node().needs_key_lengths())
+    check_key_lengths(function, inputs, sizes);
+  else if (!inputs.key_lengths.empty())
+    throw InvalidArgument(function, "key_lengths",
+                          "nothing: the mask " + to_string(plan.spec.mask) + " reads no lengths of a call",
+                          std::to_string(inputs.key_lengths.size()) + " numbers");
   check_offsets(function, inputs, sizes.batch);
   if (cached) check_kept(function, plan, inputs);
   return sizes;

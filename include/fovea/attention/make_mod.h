@@ -60,6 +60,8 @@ struct ModCode {
 
 namespace mod_detail {
 
+void check_names(const std::string& mod, const std::vector<ArgumentDeclaration>& arguments);
+
 #if defined(__x86_64__) && defined(__GNUC__)
 #define FOVEA_MOD_AVX2 __attribute__((target("avx2,fma"), flatten))
 #define FOVEA_MOD_AVX512 __attribute__((target("avx512f,avx512vl,avx512dq,avx512bw,avx2,fma"), flatten))
@@ -166,7 +168,9 @@ template <class F, std::size_t N>
 class LambdaMod : public ModNode {
  public:
   LambdaMod(std::string name, std::vector<ArgumentDeclaration> arguments, F f)
-      : name_(std::move(name)), arguments_(std::move(arguments)), f_(std::move(f)) {}
+      : name_(std::move(name)), arguments_(std::move(arguments)), f_(std::move(f)) {
+    check_names(name_, arguments_);
+  }
   ModCode<float> code_f32(ModIsa isa) const override { return code<float, F, N>(isa); }
   ModCode<double> code_f64(ModIsa isa) const override { return code<double, F, N>(isa); }
   const void* self() const override { return &f_; }
@@ -184,7 +188,8 @@ class LambdaMod : public ModNode {
 
 /// Makes a mod from a lambda (score, Site, argument...) -> score, generic in its numbers. `arguments` are the
 /// declarations of the lambda's arguments in their order (mod_argument): which axes each may have, and with
-/// which values a layer begins to learn it. A lambda that does not fit stops the compilation with a sentence
+/// which values a layer begins to learn it. Throws InvalidArgument for a name that is empty, and for one that
+/// two arguments have. A lambda that does not fit stops the compilation with a sentence
 /// that says why (mod_checks.h).
 template <std::size_t N, class F>
 Mod make_mod(std::string name, const ArgumentDeclaration (&arguments)[N], F&& f) {
@@ -209,6 +214,12 @@ Mod make_mod(std::string name, const char* const (&arguments)[N], F&& f) {
   } else {
     return Mod(nullptr);
   }
+}
+/// What `{}` means in the place of arguments: none.
+struct NoModArguments {};
+template <class F>
+Mod make_mod(std::string name, NoModArguments, F&& f) {
+  return make_mod(std::move(name), std::forward<F>(f));
 }
 template <class F>
 Mod make_mod(std::string name, F&& f) {

@@ -142,7 +142,8 @@ struct CacheLoadOptions {
 ///   cache.reserve(s, ids.size());                 // all memory, or CacheFull
 ///   for (int l = 0; l < n; ++l) {
 ///     cache.append(l, s, key, value);             // the rows of these ids
-///     attend(plan, {.query = q, .cache = {view}}, {.output = o});  // view = cache.view(l, s)
+///     const KeyValueView view = cache.view(l, s);
+///     attend(plan, {.query = q, .cache = {&view, 1}}, {.output = o});
 ///   }
 ///   cache.commit(s, ids);                         // each layer has the same number of new rows
 ///

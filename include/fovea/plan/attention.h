@@ -3,6 +3,7 @@
 
 #include "fovea/attention/spec.h"
 #include "fovea/core/tensor.h"
+#include "fovea/plan/plan.h"
 
 namespace fovea {
 
@@ -16,5 +17,9 @@ namespace fovea {
 /// make_plan (plan.h) before the loop and attend inside. Throws what make_plan and attend throw.
 Tensor attention(ConstTensorView query, ConstTensorView key, ConstTensorView value,
                  const AttentionSpec& spec = {}, const Arguments& arguments = {});
+
+/// The same with all inputs of a call: lengths of keys, offsets of queries, seeds of dropout and samples. The
+/// sizes are those of the tensors (shape_of), so `inputs` has no cache and is not packed.
+Tensor attention(const AttentionSpec& spec, const AttentionInputs& inputs);
 
 }  // namespace fovea

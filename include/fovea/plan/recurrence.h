@@ -71,8 +71,8 @@ struct RecurrenceInputs {
   /// g <= 0, the logarithms of decays: [heads], [batch, heads, len] or [batch, heads, len, dim], as the decay
   /// says. -infinity forgets everything.
   ConstTensorView log_decay = {};
-  ConstTensorView beta = {};           ///< DeltaWrite: [batch, heads, len]; by default 1
-  ConstTensorView erase = {};          ///< DeltaWrite: [batch, heads, len, dim]; by default the key
+  ConstTensorView beta = {};   ///< DeltaWrite: [batch, heads, len]; 1 where there is an erase alone
+  ConstTensorView erase = {};  ///< DeltaWrite: [batch, heads, len, dim]; the key where there is a beta alone
   ConstTensorView a = {}, b = {};      ///< DiagonalPlusLowRankWrite: [batch, heads, len, dim]
   ConstTensorView bonus = {};          ///< BeforeDecay: [heads, dim], contiguous
   ConstTensorView self_weight = {};    ///< SelfWeight: [batch, heads, len]
