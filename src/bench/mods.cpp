@@ -1,7 +1,7 @@
 #include "bench/mods.h"
 
 #include <algorithm>
-#include <optional>
+#include <deque>
 #include <utility>
 #include <vector>
 
@@ -23,45 +23,75 @@ struct Row {
   Tensor advantage = {};
 };
 
-struct Times {
-  double forward = 0.0, backward = 0.0;
+// The calls of a row, with all their tensors.
+class Calls {
+ public:
+  Calls(const ModsBench& o, const Row& row)
+      : plan_(make_plan(row.spec,
+                        {.num_query_heads = o.heads,
+                         .num_kv_heads = o.heads,
+                         .query_len = o.length,
+                         .key_len = o.length,
+                         .head_dim = o.head_dim,
+                         .value_dim = o.head_dim},
+                        {.dtype = o.dtype, .kernel = o.kernel})) {
+    const Shape shape{1, o.heads, o.length, o.head_dim};
+    const auto drawn = [&](std::uint64_t seed) {
+      return keep(rounded_to(o.dtype, random_operand(shape, seed)));
+    };
+    const auto made = [&](DType dtype, const Shape& of) { return keep(Tensor(dtype, of)); };
+    in_ = {.query = drawn(1), .key = drawn(2), .value = drawn(3)};
+    out_ = {.output = made(o.dtype, shape), .log_sum_exp = made(DType::f32, {1, o.heads, o.length})};
+    gradients_.value = made(o.dtype, shape);
+    const bool by_scores = derivative_of(row.spec.normalizer) != WeightDerivative::none;
+    if (by_scores) {
+      gradients_.query = made(o.dtype, shape);
+      gradients_.key = made(o.dtype, shape);
+    }
+    for (const auto& [name, argument] : row.arguments) {
+      in_.arguments.set(name, argument);
+      if (by_scores || name.starts_with("weight_mods"))
+        gradients_.arguments.set(name, Tensor(DType::f32, argument.shape()));
+    }
+    loss_ = {.output = out_.output, .log_sum_exp = out_.log_sum_exp, .d_output = drawn(4)};
+    if (row.advantage) loss_.advantage = row.advantage;
+  }
+  double forward_seconds() const {
+    return best_seconds(1, [&] { attend(plan_, in_, out_); });
+  }
+  double backward_seconds() const {
+    return best_seconds(1, [&] { attend_backward(plan_, in_, loss_, gradients_); });
+  }
+
+ private:
+  const Tensor& keep(Tensor tensor) { return kept_.emplace_back(std::move(tensor)); }
+
+  AttentionPlan plan_;
+  std::deque<Tensor> kept_;
+  AttentionInputs in_;
+  AttentionOutputs out_;
+  AttentionLoss loss_;
+  AttentionGradients gradients_;
 };
 
-Times measure(const ModsBench& o, const Row& row) {
-  const Shape shape{1, o.heads, o.length, o.head_dim};
-  const auto drawn = [&](std::uint64_t seed) { return rounded_to(o.dtype, random_operand(shape, seed)); };
-  const Tensor q = drawn(1), k = drawn(2), v = drawn(3), d_output = drawn(4), out(o.dtype, shape),
-               d_q(o.dtype, shape), d_k(o.dtype, shape), d_v(o.dtype, shape),
-               lse(DType::f32, {1, o.heads, o.length});
-  const AttentionPlan plan = make_plan(row.spec,
-                                       {.num_query_heads = o.heads,
-                                        .num_kv_heads = o.heads,
-                                        .query_len = o.length,
-                                        .key_len = o.length,
-                                        .head_dim = o.head_dim,
-                                        .value_dim = o.head_dim},
-                                       {.dtype = o.dtype, .kernel = o.kernel});
-  const bool by_scores = derivative_of(row.spec.normalizer) != WeightDerivative::none;
-  AttentionInputs in{.query = q, .key = k, .value = v};
-  AttentionGradients g{.value = d_v};
-  if (by_scores) {
-    g.query = d_q;
-    g.key = d_k;
-  }
-  for (const auto& [name, argument] : row.arguments) {
-    in.arguments.set(name, argument);
-    if (by_scores || name.starts_with("weight_mods"))
-      g.arguments.set(name, Tensor(DType::f32, argument.shape()));
-  }
-  AttentionLoss loss;
-  loss.output = out;
-  loss.log_sum_exp = lse;
-  loss.d_output = d_output;
-  if (row.advantage) loss.advantage = row.advantage;
-  Times best;
-  best.forward = best_seconds(o.repeat, [&] { attend(plan, in, {.output = out, .log_sum_exp = lse}); });
-  best.backward = best_seconds(o.repeat, [&] { attend_backward(plan, in, loss, g); });
-  return best;
+// Medians of turns, in each of which plain attention runs right before the row.
+ModsRow measure(const ModsBench& o, const Row& row, const Calls& plain) {
+  const Calls calls(o, row);
+  const auto medians = [&](double (Calls::*seconds)() const, double& time, double& ratio) {
+    std::vector<double> times, ratios;
+    for (std::int64_t turn = 0; turn <= o.repeat; ++turn) {
+      const double beside = (plain.*seconds)(), own = (calls.*seconds)();
+      if (turn == 0) continue;  // threads have met these sizes
+      times.push_back(own);
+      ratios.push_back(own / beside);
+    }
+    time = median(std::move(times));
+    ratio = median(std::move(ratios));
+  };
+  ModsRow measured{.name = row.name};
+  medians(&Calls::forward_seconds, measured.forward_seconds, measured.forward_ratio);
+  medians(&Calls::backward_seconds, measured.backward_seconds, measured.backward_ratio);
+  return measured;
 }
 
 std::vector<Row> rows_of(const ModsBench& o) {
@@ -106,17 +136,13 @@ std::vector<Row> rows_of(const ModsBench& o) {
 }  // namespace
 
 void measure_mods(const ModsBench& bench, const std::function<void(const ModsRow&)>& tell) {
-  std::optional<Times> plain;
   const std::vector<Row> rows = rows_of(bench);
   const auto wanted = [&](const Row& row) { return row.name.find(bench.only) != std::string::npos; };
   if (std::none_of(rows.begin(), rows.end(), wanted))
     throw InvalidArgument("fovea bench mods", "--only", "part of a row's name, such as alibi", bench.only);
+  const Calls plain(bench, rows.front());
   for (const Row& row : rows) {
-    if (plain && !wanted(row)) continue;
-    const Times times = measure(bench, row);
-    if (!plain) plain = times;
-    tell({row.name, times.forward, times.forward / plain->forward, times.backward,
-          times.backward / plain->backward});
+    if (wanted(row)) tell(measure(bench, row, plain));
   }
 }
 

@@ -12,13 +12,13 @@ namespace fovea::bench {
 
 struct ModsBench {
   std::int64_t length = 2048, heads = 4, head_dim = 64;
-  std::int64_t repeat = 5;   ///< runs, of which the best counts
+  std::int64_t repeat = 5;   ///< turns, whose medians count
   DType dtype = DType::f32;  ///< of queries, keys, values and results; f32 or bf16
   std::string kernel;        ///< a kernel to force; empty: the best
-  std::string only;          ///< text in the names of rows; the first row is always measured
+  std::string only;          ///< text in the names of rows
 };
 
-/// Times include the gradients of arguments. Ratios are to plain softmax, the first row.
+/// Times include the gradients of arguments. Ratios are to plain softmax, which takes turns with each row.
 struct ModsRow {
   std::string name;
   double forward_seconds = 0.0, forward_ratio = 0.0, backward_seconds = 0.0, backward_ratio = 0.0;

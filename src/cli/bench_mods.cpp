@@ -41,10 +41,10 @@ void register_bench_mods(Command bench) {
   const std::vector<std::pair<std::string, DType>> types{{"f32", DType::f32}, {"bf16", DType::bf16}};
   command.add_choice("--dtype", o->bench.dtype, types, "of queries, keys, values and results")
       .option_text("f32 or bf16=f32");
-  command.add_option("--only", o->bench.only, "rows whose names contain this text, beside softmax alone");
+  command.add_option("--only", o->bench.only, "rows whose names contain this text");
   command.add_option("--kernel", o->bench.kernel,
                      "avx512bf16, avx512, avx2, baseline or reference; default: the best");
-  command.add_option("--repeat", o->bench.repeat, "runs, of which the best counts").check(in_range(1, 1000));
+  command.add_option("--repeat", o->bench.repeat, "turns, whose medians count").check(in_range(1, 1000));
   add_threads_option(command, o->threads);
   command.callback([o] { run(*o); });
 }

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "fovea/core/error.h"
+#include "fovea/core/executor.h"
 #include "fovea/models/shortlist.h"
 
 namespace fovea::models {
@@ -75,19 +76,23 @@ class Table {
   // Maximisation: the shares of a source piece are normalised.
   void improve(std::span<const Pair> pairs) {
     std::vector<float> counts(probabilities_.size(), 0.0f);
-    std::vector<std::ptrdiff_t> places;
-    for (const auto& [source, target] : pairs) {
-      for (const std::int32_t to : target) {
-        places.clear();
-        double sum = 0.0;
-        for_sources(source, [&](std::int64_t from) {
-          places.push_back(place(from, to));
-          sum += static_cast<double>(at(places.back()));
-        });
-        if (!(sum > 0.0)) continue;
-        for (const std::ptrdiff_t n : places)
-          counts[static_cast<std::size_t>(n)] += static_cast<float>(static_cast<double>(at(n)) / sum);
+    // All threads find the shares of some pairs. They are added in the order of the pairs, so that no bit
+    // depends on the threads.
+    constexpr std::size_t at_once = std::size_t{1} << 20;
+    std::vector<Share> shares;
+    std::vector<std::size_t> starts;
+    for (std::size_t first = 0, end = 0; first < pairs.size(); first = end) {
+      starts.assign(1, 0);
+      while (end < pairs.size() && starts.back() < at_once) {
+        const auto& [source, target] = pairs[end++];
+        starts.push_back(starts.back() + (source.size() + 1) * target.size());
       }
+      shares.resize(starts.back());
+      default_executor().parallel_for(std::ssize(starts) - 1, [&](std::int64_t unit, int) {
+        const auto n = static_cast<std::size_t>(unit);
+        share_out(pairs[first + n], shares.data() + starts[n]);
+      });
+      for (const Share& share : shares) counts[static_cast<std::size_t>(share.place)] += share.value;
     }
     for (std::int64_t row = 0; row <= empty_; ++row) {
       const auto [begin, end] = range(row);
@@ -117,6 +122,24 @@ class Table {
   std::int64_t empty_word() const { return empty_; }
 
  private:
+  struct Share {
+    std::ptrdiff_t place;
+    float value;
+  };
+  // What each target piece of a pair gives to each of its source pieces.
+  void share_out(const Pair& pair, Share* to) const {
+    for (const std::int32_t target : pair.second) {
+      Share* const first = to;
+      double sum = 0.0;
+      for_sources(pair.first, [&](std::int64_t from) {
+        to->place = place(from, target);
+        sum += static_cast<double>(at(to++->place));
+      });
+      for (Share* share = first; share < to; ++share)
+        share->value = sum > 0.0 ? static_cast<float>(static_cast<double>(at(share->place)) / sum) : 0.0f;
+    }
+  }
+
   template <class Body>
   void for_sources(const std::vector<std::int32_t>& source, Body&& body) const {
     body(empty_);

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "core/fnv1a.h"
+#include "fovea/core/executor.h"
 #include "fovea/core/philox.h"
 
 namespace fovea::nn {
@@ -15,6 +16,19 @@ std::uint64_t hash_of(std::string_view name) noexcept {
   Fnv1a hash;
   hash.mix(name);
   return hash.value();
+}
+
+// Element i is draw(random), where `random` stands behind `numbers` random numbers for each element before.
+// So pieces are drawn side by side, with the bits of one stream.
+template <class Draw>
+void draw_values(const Tensor& values, std::uint64_t key, std::uint64_t numbers, Draw&& draw) {
+  constexpr std::int64_t piece = 1 << 15;
+  const std::int64_t count = values.count();
+  default_executor().parallel_for((count + piece - 1) / piece, [&](std::int64_t unit, int) {
+    const std::int64_t begin = unit * piece, end = std::min(count, begin + piece);
+    PhiloxStream random(key, numbers * static_cast<std::uint64_t>(begin));
+    for (std::int64_t i = begin; i < end; ++i) values.data<float>()[i] = draw(random);
+  });
 }
 
 }  // namespace
@@ -39,18 +53,16 @@ Parameter& ParameterSet::xavier(std::string name, Shape shape, float gain) {
   if (given()) return parameter;
   const auto fan = static_cast<float>(shape[0] + (shape.rank() > 1 ? shape[1] : 1));
   const float bound = gain * std::sqrt(6.0f / fan);
-  PhiloxStream random(seed_ ^ hash_of(parameter.name));
-  float* values = parameter.value.data<float>();
-  for (std::int64_t i = 0; i < shape.count(); ++i) values[i] = (2.0f * random.next_uniform() - 1.0f) * bound;
+  draw_values(parameter.value, seed_ ^ hash_of(parameter.name), 1,
+              [&](PhiloxStream& random) { return (2.0f * random.next_uniform() - 1.0f) * bound; });
   return parameter;
 }
 
 Parameter& ParameterSet::normal(std::string name, Shape shape, float deviation) {
   Parameter& parameter = declare(std::move(name), shape);
   if (given()) return parameter;
-  PhiloxStream random(seed_ ^ hash_of(parameter.name));
-  float* values = parameter.value.data<float>();
-  for (std::int64_t i = 0; i < shape.count(); ++i) values[i] = random.next_normal(deviation);
+  draw_values(parameter.value, seed_ ^ hash_of(parameter.name), 2,
+              [&](PhiloxStream& random) { return random.next_normal(deviation); });
   return parameter;
 }
 

@@ -2,6 +2,7 @@
 #include "fovea/plan/attention.h"
 
 #include "fovea/plan/call_shape.h"
+#include "fovea/plan/plan.h"
 #include "plan/checks.h"
 
 namespace fovea {

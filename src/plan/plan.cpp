@@ -34,11 +34,7 @@ AttentionShape checked_shape(const AttentionSpec& spec, AttentionShape shape) {
   if (shape.key_dim == 0) shape.key_dim = shape.head_dim;
   check_size(make_plan_name, "shape.key_dim", shape.key_dim, 1);
   const ScoreDefinition& score = definition(spec.score);
-  if (score.has_hidden())
-    check_size(make_plan_name, "shape.hidden", shape.hidden, 1);
-  else if (shape.hidden != 0)
-    refuse("shape.hidden", "0, because the score " + to_string(spec.score) + " has no hidden units",
-           std::to_string(shape.hidden));
+  if (score.has_hidden()) check_size(make_plan_name, "shape.hidden", shape.hidden, 1);
   // A workspace holds a few operands and a few partial sums. With 2^48 elements in each, their bytes fit into
   // 63 bits.
   std::int64_t room = std::int64_t{1} << 48;

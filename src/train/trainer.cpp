@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "core/fnv1a.h"
+#include "fovea/core/executor.h"
 #include "fovea/core/profile.h"
 #include "fovea/models/batches.h"
 #include "fovea/models/decoding.h"
@@ -166,11 +167,12 @@ class Trainer final : public Loop {
     for (const std::int64_t update : state().snapshots) {
       const std::string path = snapshot_path(options().folder, update);
       const files::TensorFile file = files::load_safetensors(path);
-      for (std::size_t p = 0; p < parameters.size(); ++p) {
+      default_executor().parallel_for(std::ssize(means), [&](std::int64_t unit, int) {
+        const auto p = static_cast<std::size_t>(unit);
         const Tensor& tensor = tensor_like(means[p], path, file, parameters[p].name);
         float* sum = means[p].data<float>();
         for (std::int64_t i = 0; i < tensor.count(); ++i) sum[i] += tensor.data<float>()[i] / count;
-      }
+      });
     }
     for (std::size_t p = 0; p < parameters.size(); ++p)
       std::copy_n(means[p].data<float>(), means[p].count(), parameters[p].value.data<float>());

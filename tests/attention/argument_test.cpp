@@ -93,6 +93,16 @@ TEST(Start, OfScalableSoftmaxIsNearAPlainSoftmax) {
   EXPECT_NEAR(mean, 1.0, 1e-12);
 }
 
+TEST(Arguments, OfAModHaveNamesOfTheirOwn) {
+  const auto two = [](auto score, Site, auto a, auto b) { return score + a * b; };
+  EXPECT_NO_THROW(make_mod("product", {"a", "b"}, two));
+  EXPECT_THROW(make_mod("product", {"a", "a"}, two), InvalidArgument);
+  EXPECT_THROW(make_mod("product", {"a", ""}, two), InvalidArgument);
+  EXPECT_THROW(make_mod("", {"a", "b"}, two), InvalidArgument);
+  const auto none = [](auto score, Site) { return score + score; };
+  EXPECT_EQ(to_string(make_mod("double", {}, none)), to_string(make_mod("double", none)));
+}
+
 // Kernels index the axes of a mod's argument by batch entry, head, query and key. Another meaning of an axis
 // would be read past the end.
 TEST(Arguments, AModsAxesAreThoseOfTheScores) {

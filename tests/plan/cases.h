@@ -136,7 +136,8 @@ struct Operands {
   Tensor advantage, d_weights;
   NamedTensors arguments;  // in the order of declared_arguments
 
-  Operands(const Case& c, DType dtype) : key_lengths(c.key_lengths) {
+  Operands(const Case& c, DType dtype) {
+    if (c.spec.mask.node().needs_key_lengths()) key_lengths = c.key_lengths;
     const AttentionShape& s = c.shape;
     const std::int64_t key_dim = s.key_dim ? s.key_dim : s.head_dim;
     const DType wide = dtype == DType::f64 ? DType::f64 : DType::f32;

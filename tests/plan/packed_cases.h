@@ -203,7 +203,7 @@ inline Results run_padded(const PackedCase& p, const Operands& o, std::int64_t e
   r.weights = unwritten(wide_of(c),
                         {s.batch, c.weight_slots(c.weight_heads, s.num_query_heads), s.query_len, s.key_len});
   AttentionInputs in = o.inputs(c);
-  in.key_lengths = c.key_lengths;
+  if (c.spec.mask.node().needs_key_lengths()) in.key_lengths = c.key_lengths;
   in.query = query;
   if (key) in.key = key;
   in.value = value;

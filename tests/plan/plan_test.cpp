@@ -6,6 +6,7 @@
 #include <cstdlib>
 
 #include "fovea/attention/masks.h"
+#include "fovea/plan/attention.h"
 #include "plan/cases.h"
 #include "plan/differences.h"
 
@@ -87,6 +88,27 @@ TEST(Plan, RefusesInvalidArguments) {
   EXPECT_EQ(make_plan({}, good).kernel(), "reference");
   ::unsetenv("FOVEA_ISA");
   EXPECT_NE(explain(make_plan({.mask = Causal{}}, good)).find("causal"), std::string::npos);
+}
+
+TEST(Attention, OfOneCallTakesAllInputs) {
+  const Tensor q = Tensor::normal({2, 1, 3, 4}, 1), k = Tensor::normal({2, 1, 5, 4}, 2),
+               v = Tensor::normal({2, 1, 5, 4}, 3);
+  const std::int64_t lengths[] = {5, 2};
+  const AttentionInputs inputs{.query = q, .key = k, .value = v, .key_lengths = lengths};
+  const Tensor all = attention({.mask = KeyLengths{}}, inputs),
+               second = attention(ConstTensorView(q).slice(0, 1, 1),
+                                  ConstTensorView(k).slice(0, 1, 1).slice(2, 0, 2),
+                                  ConstTensorView(v).slice(0, 1, 1).slice(2, 0, 2));
+  for (std::int64_t i = 0; i < second.count(); ++i)
+    EXPECT_NEAR(all.data<float>()[second.count() + i], second.data<float>()[i], 1e-6);
+  // Lengths that no mask reads are a mistake.
+  try {
+    attention({.mask = Causal{}}, inputs);
+    ADD_FAILURE();
+  } catch (const InvalidArgument& error) {
+    EXPECT_EQ(error.argument(), "key_lengths");
+  }
+  EXPECT_THROW(attention({}, {.query = q, .key = k}), InvalidArgument);
 }
 
 struct Shares {

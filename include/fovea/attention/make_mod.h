@@ -215,12 +215,6 @@ Mod make_mod(std::string name, const char* const (&arguments)[N], F&& f) {
     return Mod(nullptr);
   }
 }
-/// What `{}` means in the place of arguments: none.
-struct NoModArguments {};
-template <class F>
-Mod make_mod(std::string name, NoModArguments, F&& f) {
-  return make_mod(std::move(name), std::forward<F>(f));
-}
 template <class F>
 Mod make_mod(std::string name, F&& f) {
   using Kept = std::decay_t<F>;
@@ -230,6 +224,12 @@ Mod make_mod(std::string name, F&& f) {
   } else {
     return Mod(nullptr);
   }
+}
+/// What `{}` means in the place of arguments: none.
+struct NoModArguments {};
+template <class F>
+Mod make_mod(std::string name, NoModArguments, F&& f) {
+  return make_mod(std::move(name), std::forward<F>(f));
 }
 /// Argument names that are not a list in braces stop the compilation too.
 template <class Names, class F>

@@ -3,9 +3,10 @@
 
 #include "fovea/attention/spec.h"
 #include "fovea/core/tensor.h"
-#include "fovea/plan/plan.h"
 
 namespace fovea {
+
+struct AttentionInputs;  // plan.h
 
 /// Computes the attention that `spec` describes, for a program that calls once.
 ///
