@@ -54,8 +54,7 @@ struct AttentionShape {
   static constexpr std::int64_t no_values = 0;
   std::int64_t key_dim =
       0;  ///< elements of a key; 0 means head_dim. May differ only if the score has matrices.
-  /// Additive, Coverage: the length of v; LowRankBilinear: the rank. Other scores do not read it.
-  std::int64_t hidden = 0;
+  std::int64_t hidden = 0;  ///< Additive, Coverage: the length of v; LowRankBilinear: the rank; else unread
 };
 
 /// Every argument that a call of this spec may bring, under its full name: those of the score, the mods, the
