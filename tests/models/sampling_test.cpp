@@ -52,33 +52,35 @@ TEST(Sampling, TemperatureRaisesProbabilitiesToItsInverse) {
 // The definition by a sort of everything, on more tokens than are sorted at once.
 TEST(Sampling, ManyTokensAreInTheOrderOfASort) {
   constexpr std::int32_t count = 3000;
-  PhiloxStream random(11);
-  std::vector<float> p;
-  for (std::int32_t i = 0; i < count; ++i)
-    p.push_back(std::floor(random.next_uniform() * 500.0f) / 50.0f);  // many equals
-  Ids order;
-  for (std::int32_t i = 0; i < count; ++i) order.push_back(i);
-  std::stable_sort(order.begin(), order.end(), [&](auto a, auto b) { return p[a] > p[b]; });
-  for (const std::int64_t k : {0, 1, 63, 64, 65, 400}) {
-    Ids expected = order;
-    if (k > 0) expected.resize(static_cast<std::size_t>(k));
-    const auto kept = choices(p, {.top_k = k});
-    EXPECT_EQ(ids_of(kept), expected);
-    double sum = 0.0;
-    for (std::size_t i = 0; i < kept.size(); ++i) {
-      // A draw in the middle of a token's share is that token.
-      const double middle = sum + 0.5 * kept[i].probability;
-      if (i % 97 == 0) EXPECT_EQ(sample(p, {.top_k = k}, middle), kept[i].id);
-      sum += kept[i].probability;
+  for (const float steps : {50.0f, 5.0f}) {  // of a nat: 500 of them are 10 nats or 100
+    PhiloxStream random(11);
+    std::vector<float> p;
+    for (std::int32_t i = 0; i < count; ++i)
+      p.push_back(std::floor(random.next_uniform() * 500.0f) / steps);  // many equals
+    Ids order;
+    for (std::int32_t i = 0; i < count; ++i) order.push_back(i);
+    std::stable_sort(order.begin(), order.end(), [&](auto a, auto b) { return p[a] > p[b]; });
+    for (const std::int64_t k : {0, 1, 63, 64, 65, 400, 2900}) {
+      Ids expected = order;
+      if (k > 0) expected.resize(static_cast<std::size_t>(k));
+      const auto kept = choices(p, {.top_k = k});
+      EXPECT_EQ(ids_of(kept), expected);
+      double sum = 0.0;
+      for (std::size_t i = 0; i < kept.size(); ++i) {
+        // A draw in the middle of a token's share is that token.
+        const double middle = sum + 0.5 * kept[i].probability;
+        if (i % 97 == 0 && kept[i].probability > 1e-9) EXPECT_EQ(sample(p, {.top_k = k}, middle), kept[i].id);
+        sum += kept[i].probability;
+      }
+      EXPECT_NEAR(sum, 1.0, 1e-12);  // 3,000 terms, each rounded by 2^-53 of the sum
     }
-    EXPECT_NEAR(sum, 1.0, 1e-12);  // 3,000 terms, each rounded by 2^-53 of the sum
+    const auto nucleus = choices(p, {.top_p = 0.5});
+    const auto all = choices(p, {});
+    double sum = 0.0;
+    for (std::size_t i = 0; i + 1 < nucleus.size(); ++i) sum += all[i].probability;
+    EXPECT_LT(sum, 0.5);
+    EXPECT_GE(sum + all[nucleus.size() - 1].probability, 0.5 - 1e-12);
   }
-  const auto nucleus = choices(p, {.top_p = 0.5});
-  const auto all = choices(p, {});
-  double sum = 0.0;
-  for (std::size_t i = 0; i + 1 < nucleus.size(); ++i) sum += all[i].probability;
-  EXPECT_LT(sum, 0.5);
-  EXPECT_GE(sum + all[nucleus.size() - 1].probability, 0.5 - 1e-12);
 }
 
 // Without cuts the vocabulary is not ranked, and pieces of it are weighed by several threads.

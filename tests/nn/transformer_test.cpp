@@ -336,6 +336,7 @@ TEST_P(Stacks, ReturnTheirWeightsOnRequest) {
 
 TEST_P(Stacks, RefuseMissingMemoryAndForeignCaches) {
   EXPECT_THROW(reading(context, x, {}), InvalidArgument);
+  EXPECT_THROW(plain(context, x, {.memory = memory}), InvalidArgument);  // no block reads one
   EXPECT_THROW(reading.start(context), InvalidArgument);
   TransformerStack::Cache foreign;
   EXPECT_THROW(plain.extend(context, x, foreign, {}), InvalidArgument);
