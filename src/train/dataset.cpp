@@ -1,5 +1,9 @@
 #include "fovea/train/dataset.h"
 
+#include <utility>
+
+#include "fovea/core/executor.h"
+
 namespace fovea::train {
 
 std::unique_ptr<text::Tokenizer> build_tokenizer(const text::ParallelCorpus& corpus,
@@ -17,11 +21,15 @@ std::unique_ptr<text::Tokenizer> build_tokenizer(const text::ParallelCorpus& cor
 std::vector<Example> encode(const text::ParallelCorpus& corpus, const text::Tokenizer& tokenizer,
                             std::int64_t max_pieces, EncodeReport* report,
                             std::vector<std::size_t>* kept_indices) {
-  std::vector<Example> examples;
+  std::vector<Example> encoded(corpus.pairs.size()), examples;
+  default_executor().parallel_for(std::ssize(encoded), [&](std::int64_t unit, int) {
+    const auto i = static_cast<std::size_t>(unit);
+    encoded[i] = {tokenizer.encode(corpus.pairs[i].source), tokenizer.encode(corpus.pairs[i].target)};
+  });
   EncodeReport counted;
   const auto longest = static_cast<std::size_t>(max_pieces);
-  for (std::size_t i = 0; i < corpus.pairs.size(); ++i) {
-    Example example{tokenizer.encode(corpus.pairs[i].source), tokenizer.encode(corpus.pairs[i].target)};
+  for (std::size_t i = 0; i < encoded.size(); ++i) {
+    Example& example = encoded[i];
     if (example.source.empty() || example.target.empty()) {
       ++counted.skipped_empty;
     } else if (max_pieces > 0 && (example.source.size() > longest || example.target.size() > longest)) {
