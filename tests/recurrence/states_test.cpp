@@ -17,12 +17,12 @@ namespace {
 
 // The states of a tensor [sequences, ...], each in memory of its own. Sequence 1 has none, which is zeros,
 // and the others are updated where they are if their number is even.
-struct Apart {
+struct SeparateStates {
   std::vector<Tensor> before, behind;
   std::vector<ConstTensorView> initial;
   std::vector<TensorView> final;
 
-  explicit Apart(const Tensor& states) {
+  explicit SeparateStates(const Tensor& states) {
     for (std::int64_t n = 0; n < states.size(0); ++n) {
       const Tensor one = Tensor::copy_of(states.view().slice(0, n, 1));
       before.push_back(one.reshape(Shape(one.shape().sizes().subspan(1))));
@@ -75,19 +75,19 @@ TEST_P(KeptStates, OfRecurrencesGiveTheBitsOfOneTensor) {
             continue;  // a kernel of few tokens
           }
           const Shape rows{c.entries(), 2, c.len(), value_dim};
-          const Tensor start = Apart::in_one_tensor(data.inputs.initial_state.values()),
+          const Tensor start = SeparateStates::in_one_tensor(data.inputs.initial_state.values()),
                        output = unwritten(c.dtype, rows), again = unwritten(c.dtype, rows),
                        state = unwritten_like(start);
           RecurrenceInputs inputs = data.views();
           inputs.initial_state = start;
           recur(plan, inputs, {.output = output, .final_state = state});
-          const Apart apart(start);
+          const SeparateStates separate(start);
           inputs.initial_state = {};
-          inputs.initial_states = apart.initial;
-          recur(plan, inputs, {.output = again, .final_states = apart.final});
+          inputs.initial_states = separate.initial;
+          recur(plan, inputs, {.output = again, .final_states = separate.final});
           SCOPED_TRACE(to_string(spec) + " " + std::to_string(len) + " " + std::to_string(value_dim));
           expect_same_bits({again}, {output});
-          apart.expect_same_bits_as(state);
+          separate.expect_same_bits_as(state);
         }
       }
     }
@@ -122,16 +122,17 @@ TEST(KeptStatesOfChannels, GiveTheBitsOfOneTensor) {
       }
       SCOPED_TRACE(kernel);
       const Tensor weight = Tensor::normal({channels, width}, 2),
-                   start = Apart::in_one_tensor(Tensor::normal({sizes.sequences(), width - 1, channels}, 3)),
+                   start = SeparateStates::in_one_tensor(
+                       Tensor::normal({sizes.sequences(), width - 1, channels}, 3)),
                    state(DType::f32, start.shape());
       CausalConvInputs inputs{.x = x, .weight = weight, .initial_state = start, .sequence_starts = starts};
       causal_conv(*plan, inputs, {.output = output, .final_state = state});
-      const Apart apart(start);
+      const SeparateStates separate(start);
       inputs.initial_state = {};
-      inputs.initial_states = apart.initial;
-      causal_conv(*plan, inputs, {.output = again, .final_states = apart.final});
+      inputs.initial_states = separate.initial;
+      causal_conv(*plan, inputs, {.output = again, .final_states = separate.final});
       expect_same_bits({again}, {output});
-      apart.expect_same_bits_as(state);
+      separate.expect_same_bits_as(state);
     }
     for (const std::string& kernel : list_selective_scan_kernels()) {
       std::optional<SelectiveScanPlan> plan;
@@ -146,18 +147,19 @@ TEST(KeptStatesOfChannels, GiveTheBitsOfOneTensor) {
       Tensor a(DType::f32, {channels, state_dim});
       a.fill(-0.5);
       const Tensor delta = Tensor::normal(rows, 4),
-                   start = Apart::in_one_tensor(Tensor::normal({sizes.sequences(), channels, state_dim}, 5)),
+                   start = SeparateStates::in_one_tensor(
+                       Tensor::normal({sizes.sequences(), channels, state_dim}, 5)),
                    b = Tensor::normal({sizes.batch(), sizes.len(), 1, state_dim}, 6),
                    state(DType::f32, start.shape());
       SelectiveScanInputs inputs{
           .x = x, .delta = delta, .a = a, .b = b, .c = b, .initial_state = start, .sequence_starts = starts};
       selective_scan(*plan, inputs, {.output = output, .final_state = state});
-      const Apart apart(start);
+      const SeparateStates separate(start);
       inputs.initial_state = {};
-      inputs.initial_states = apart.initial;
-      selective_scan(*plan, inputs, {.output = again, .final_states = apart.final});
+      inputs.initial_states = separate.initial;
+      selective_scan(*plan, inputs, {.output = again, .final_states = separate.final});
       expect_same_bits({again}, {output});
-      apart.expect_same_bits_as(state);
+      separate.expect_same_bits_as(state);
     }
   }
 }
