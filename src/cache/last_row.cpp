@@ -1,5 +1,6 @@
 // LastRow: one row a sequence, which the next one replaces. The block has two slots, so that a row that is
-// not committed leaves the committed one in place.
+// not committed leaves the committed one in place. Where others hold the block, the next row goes into a
+// block of its own, and the committed one is not copied.
 #include <algorithm>
 #include <cstring>
 #include <utility>
@@ -20,18 +21,30 @@ class LastRowRows final : public BlockRows<LastRowRows, LastRowPlace> {
  public:
   using BlockRows::BlockRows;
 
+  std::unique_ptr<Rows> fork() const override {
+    auto rows = std::make_unique<LastRowRows>(*this);
+    rows->next_ = Ref<Block>();
+    return rows;
+  }
   std::int64_t bytes_for(std::int64_t, std::int64_t rows) const override {
     return has_room(rows) ? 0 : layout_->bytes;
   }
   void make_room(std::int64_t, std::int64_t rows) override {
     if (has_room(rows)) return;
-    Ref<Block> block = pool_->take(layout_);
-    if (block_) layout_->copy_rows(block_->data, place_.slot, 1, *layout_, block->data, place_.slot);
-    block_ = std::move(block);
+    (block_ ? next_ : block_) = pool_->take(layout_);
   }
   Slots slots(std::int64_t, std::int64_t) override { return {block_->data, place_.slot, 1}; }
-  Slots next_row() override { return {block_->data, 1 - place_.slot, 1}; }
-  void commit(std::int64_t length) override { place_ = {1 - place_.slot, length}; }
+  Slots next_row() override {
+    return next_ ? Slots{next_->data, 0, 1} : Slots{block_->data, 1 - place_.slot, 1};
+  }
+  void commit(std::int64_t length) override {
+    place_ = {next_ ? 0 : 1 - place_.slot, length};
+    if (next_) block_ = std::move(next_);
+  }
+  void for_blocks(const std::function<void(const Block&, bool)>& visit) const override {
+    BlockRows::for_blocks(visit);
+    if (next_) visit(*next_, true);
+  }
   void runs(std::size_t, std::int64_t, std::vector<KeyValueRun>&) const override {}
 
   bool can_truncate(std::int64_t length) const override {
@@ -51,7 +64,9 @@ class LastRowRows final : public BlockRows<LastRowRows, LastRowPlace> {
   void keep_from(std::int64_t begin) override { place_.length = block_ ? begin + 1 : 0; }
 
  private:
-  bool has_room(std::int64_t rows) const { return rows == 0 || (block_ && block_.unique()); }
+  bool has_room(std::int64_t rows) const { return rows == 0 || next_ || (block_ && block_.unique()); }
+
+  Ref<Block> next_;  // for the next row, where others hold block_
 };
 
 }  // namespace

@@ -9,7 +9,7 @@
 
 #include "cli/coder.h"
 #include "fovea/text/stop_strings.h"
-#include "text/added_texts.h"
+#include "text/written_ids.h"
 
 namespace fovea::cli {
 

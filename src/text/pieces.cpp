@@ -5,7 +5,7 @@
 #include "fovea/text/marian_tokenizer.h"
 #include "fovea/text/tokenizer.h"
 #include "fovea/text/tokenizer_json.h"
-#include "text/added_texts.h"
+#include "text/written_ids.h"
 
 namespace fovea::text {
 namespace {

@@ -1,4 +1,4 @@
-#include "text/added_texts.h"
+#include "text/written_ids.h"
 
 #include <algorithm>
 #include <optional>

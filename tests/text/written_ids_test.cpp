@@ -1,4 +1,4 @@
-#include "text/added_texts.h"
+#include "text/written_ids.h"
 
 #include <gtest/gtest.h>
 
@@ -51,12 +51,12 @@ class Bytes {
   std::vector<std::int32_t> ids_;
 };
 
-TEST(AddedTexts, AreWhatEachIdAdds) {
+TEST(WrittenIds, AreWhatEachIdAdds) {
   EXPECT_EQ(Bytes({"a", " b", "", "c"}).added(), "a| b||c");
   EXPECT_EQ(Bytes(std::vector<std::string>{}).added(), "");
 }
 
-TEST(AddedTexts, ACharacterIsShownByTheIdOfItsFirstByte) {
+TEST(WrittenIds, ACharacterIsShownByTheIdOfItsFirstByte) {
   EXPECT_EQ(Bytes({"a", "\xF0\x9F\x98", "\x80", "b"}).added(), "a|😀|+|b");
   EXPECT_EQ(Bytes({"\xE4\xB8", "\xAD"}).added(), "中|+");
   EXPECT_EQ(Bytes({"\xF0", "\x9F", "\x98", "\x80"}).added(), "😀|+|+|+");
@@ -64,12 +64,12 @@ TEST(AddedTexts, ACharacterIsShownByTheIdOfItsFirstByte) {
   EXPECT_EQ(Bytes({"\xC3", "\xA9t", "e"}).added(), "ét|+|e");
 }
 
-TEST(AddedTexts, BytesThatNothingMakesWholeStayReplaced) {
+TEST(WrittenIds, BytesThatNothingMakesWholeStayReplaced) {
   EXPECT_EQ(Bytes({"a", "\xE4\xB8"}).added(), "a|\xEF\xBF\xBD\xEF\xBF\xBD");
   EXPECT_EQ(Bytes({"\xE4", "b", "c"}).added(), "\xEF\xBF\xBD|b|c");
 }
 
-TEST(AddedTexts, TheEndOfATextIsFinishedWithoutReplacedBytes) {
+TEST(WrittenIds, TheEndOfATextIsFinishedWithoutReplacedBytes) {
   EXPECT_EQ(finished_size("ab\xEF\xBF\xBD\xEF\xBF\xBD"), 2u);
   EXPECT_EQ(finished_size("\xEF\xBF\xBD"
                           "ab"),
