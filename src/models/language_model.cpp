@@ -43,6 +43,7 @@ LanguageModel::LanguageModel(const LanguageModelConfig& config, std::uint64_t se
 
 LanguageModel::LanguageModel(const LanguageModelConfig& config, nn::ParameterSet parameters)
     : config_(checked(config)),
+      has_config_(true),
       embedding_factor_(std::sqrt(static_cast<float>(config.dim))),
       parameters_(std::make_unique<nn::ParameterSet>(std::move(parameters))),
       embedding_(*parameters_, "model.embed_tokens", config.vocabulary, config.dim),

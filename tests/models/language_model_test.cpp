@@ -440,5 +440,16 @@ TEST_F(Folder, RefusesOtherModels) {
   EXPECT_THROW(load_model(path.string()), FileError);  // it is no translator
 }
 
+// Its config() has sizes only, and a folder of them would say that it is a Starcoder2.
+TEST_F(Folder, RefusesToSaveTheModelOfASpec) {
+  save_model(path.string(), tiny(32));
+  const LanguageModel ours = load_language_model(path.string());
+  EXPECT_NO_THROW(save_model(path.string(), ours));
+  const LanguageModel same({.vocabulary = words, .stack = ours.stack().spec()},
+                           [](const std::string& name, const Shape& shape) { return drawn(name, shape); });
+  EXPECT_THROW(save_model((path / "other").string(), same), InvalidArgument);
+  EXPECT_FALSE(std::filesystem::exists(path / "other"));
+}
+
 }  // namespace
 }  // namespace fovea::models

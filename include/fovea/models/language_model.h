@@ -65,6 +65,8 @@ class LanguageModel {
 
   /// Of a model that was made of a LanguageModelSpec its sizes only; heads are those of the first block.
   const LanguageModelConfig& config() const noexcept { return config_; }
+  /// Whether the model was made of a LanguageModelConfig, so that config() says all of it.
+  bool has_config() const noexcept { return has_config_; }
   nn::ParameterSet& parameters() noexcept { return *parameters_; }
   const nn::ParameterSet& parameters() const noexcept { return *parameters_; }
   const nn::TransformerStack& stack() const noexcept { return stack_; }
@@ -115,6 +117,7 @@ class LanguageModel {
   nn::Var output_bias(nn::Context& context) const { return bias_ ? context.use(*bias_) : nn::Var(); }
 
   LanguageModelConfig config_;
+  bool has_config_ = false;
   float embedding_factor_ = 1.0f, logit_factor_ = 1.0f;
   std::optional<float> logit_cap_;
   std::unique_ptr<nn::ParameterSet> parameters_;
@@ -201,7 +204,7 @@ std::span<const std::int32_t> read_prompt(LanguageModel& model, KvCache& cache, 
 /// model with recurrences has the model_type "fovea-language", our own names, and is read with the same bits.
 /// Embeddings have no factor there. So the file's embeddings are multiplied by the factor, and the last layer
 /// norm is divided by it, because the logits are made from it with the same table. Each costs one rounding.
-/// Throws FileError.
+/// Throws FileError, and InvalidArgument for a model that was made of a LanguageModelSpec or read packed.
 void save_model(const std::string& folder, const LanguageModel& model);
 /// Throws FileError for a config with features that this model lacks, and for missing, unexpected or wrongly
 /// shaped tensors, which it names.
