@@ -6,7 +6,9 @@
 #include <type_traits>
 #include <utility>
 
+#include "cache/checks.h"
 #include "fovea/core/kept_vector.h"
+#include "models/batch_checks.h"
 #include "models/stack.h"
 
 namespace fovea::models {
@@ -126,6 +128,7 @@ nn::Var LanguageModel::embed(nn::Context& context, std::span<const std::int32_t>
 nn::Var LanguageModel::hidden(nn::Context& context, const Padded& tokens,
                               const std::function<Tensor*(std::string_view, std::size_t)>& weights,
                               const std::function<Tensor*(std::size_t)>& log_decays) {
+  check("LanguageModel::hidden", tokens);
   check_length("LanguageModel::hidden", "tokens", 0, tokens.length);
   return stack_(context, embed(context, tokens.ids, tokens.size),
                 {.mask = Causal{}, .weights = weights, .log_decays = log_decays});
@@ -133,6 +136,7 @@ nn::Var LanguageModel::hidden(nn::Context& context, const Padded& tokens,
 
 nn::Var LanguageModel::loss(nn::Context& context, const Padded& tokens, const LossOptions& options,
                             autograd::CrossEntropyStats* stats) {
+  check("LanguageModel::loss", tokens);
   const std::int64_t read = tokens.length - 1;
   if (read < 1) {
     throw InvalidArgument("LanguageModel::loss", "tokens", "a sequence of two tokens at least",
@@ -162,6 +166,7 @@ nn::Var LanguageModel::loss(nn::Context& context, const Padded& tokens, const Lo
 }
 
 Tensor LanguageModel::logits(const nn::Var& hidden) {
+  check_rows("LanguageModel::logits", "hidden", hidden, config_.dim);
   const Tensor rows = hidden.value().reshape({hidden.value().count() / config_.dim, config_.dim});
   nn::Context inference;
   Tensor logits = autograd::linear(rows, inference.use(output_matrix()), output_bias(inference),
@@ -219,6 +224,9 @@ nn::Var LanguageModel::extend(std::span<const Next> next, KvCache& cache,
     known.push_back(one.known ? one.ids : std::span<const std::int32_t>());
   }
   if (next.empty()) throw InvalidArgument("LanguageModel::extend", "next", "at least one sequence", "none");
+  cache::check_different(entries, [](const char* expected, const char* got) {
+    throw InvalidArgument("LanguageModel::extend", "next", expected, got);
+  });
   std::vector<std::int64_t> first;
   for (const Next& one : next) {
     first.push_back(cache.length(*one.sequence));

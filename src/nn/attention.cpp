@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "autograd/bf16_plan.h"
+#include "cache/checks.h"
 #include "fovea/attention/argument.h"
 #include "fovea/attention/mask_definition.h"
 #include "fovea/attention/score_definition.h"
@@ -304,6 +305,9 @@ void MultiHeadAttention::append(Context& context, const Var& memory, const Cache
   if (entries != held)
     throw InvalidArgument("MultiHeadAttention::append", "to.sequences",
                           std::to_string(held) + ", one for each entry", std::to_string(entries));
+  cache::check_different(to.sequences, [](const char* expected, const char* got) {
+    throw InvalidArgument("MultiHeadAttention::append", "to.sequences", expected, got);
+  });
   const Projected made = queries ? projected(context, memory, {&query_, &key_, &value_})
                                  : projected(context, memory, {&key_, &value_});
   if (queries) *queries = made.queries;

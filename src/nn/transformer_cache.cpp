@@ -3,6 +3,7 @@
 #include <string>
 #include <utility>
 
+#include "cache/checks.h"
 #include "core/starts.h"
 #include "fovea/attention/mask_definition.h"
 #include "fovea/core/profile.h"
@@ -54,6 +55,8 @@ void check_sequences(const Var& x, const TransformerStack::Sequences& to) {
   const auto refuse = [](const char* argument, std::string expected, std::string got) {
     throw InvalidArgument("TransformerStack::extend", argument, std::move(expected), std::move(got));
   };
+  cache::check_different(
+      to.entries, [&](const char* expected, const char* got) { refuse("sequences.entries", expected, got); });
   if (x.shape().rank() != 3) refuse("x", "[B, L, dim]", to_string(x.shape()));
   if (to.starts.empty()) {
     if (x.size(0) != entries)

@@ -159,6 +159,17 @@ TEST(LanguageModel, SequencesReadTogetherHaveTheBitsOfEachAlone) {
     first += own.size(1);
   }
   EXPECT_THROW(model.extend({}, cache), InvalidArgument);
+  for (Sequence* sequence : {&together[0], static_cast<Sequence*>(nullptr)}) {
+    next[1].sequence = sequence;
+    try {
+      model.extend(next, cache);
+      ADD_FAILURE() << "accepted";
+    } catch (const InvalidArgument& error) {
+      EXPECT_EQ(error.function(), "LanguageModel::extend");
+      EXPECT_EQ(error.argument(), "next");
+    }
+  }
+  next[1].sequence = &together[1];
   next[1].ids = {};
   EXPECT_THROW(model.extend(next, cache), InvalidArgument);
   EXPECT_EQ(cache.length(together[0]), std::ssize(texts[0]));
@@ -320,6 +331,29 @@ TEST(LanguageModel, RefusesImpossibleSizes) {
   LanguageModel three(shorter, 1);
   EXPECT_NO_THROW(rows_of(three, {{1, 2, 3}}));
   EXPECT_THROW(rows_of(three, {{1, 2, 3, 4}}), InvalidArgument);
+}
+
+TEST(LanguageModel, RefusesTokensThatDoNotBelongTogether) {
+  LanguageModel model = tiny(5);
+  const Padded good = pad(std::vector<std::vector<std::int32_t>>{{1, 2, 3}, {4}});
+  const auto refused = [&](auto&& change) {
+    Padded bad = good;
+    change(bad);
+    nn::Context context;
+    EXPECT_THROW(model.hidden(context, bad), InvalidArgument);
+    EXPECT_THROW(model.loss(context, bad), InvalidArgument);
+  };
+  refused([](Padded& tokens) { tokens.size = 0; });
+  refused([](Padded& tokens) { tokens.size = -2; });
+  refused([](Padded& tokens) { tokens.length = 0; });
+  refused([](Padded& tokens) { tokens.length = 2; });
+  refused([](Padded& tokens) { tokens.ids.pop_back(); });
+  refused([](Padded& tokens) { tokens.lengths.clear(); });
+  refused([](Padded& tokens) { tokens.lengths.push_back(1); });
+  refused([](Padded& tokens) { tokens.lengths[0] = 4; });
+  refused([](Padded& tokens) { tokens.lengths[1] = -1; });
+  EXPECT_THROW(model.logits(nn::Var()), InvalidArgument);
+  EXPECT_THROW(model.logits(Tensor::zeros(DType::f32, {8, 2})), InvalidArgument);  // of 16 elements
 }
 
 class Folder : public testing::Test {

@@ -76,6 +76,7 @@ class LanguageModel {
 
   /// The input of the output layer, [size, length, dim]. Row i depends on tokens 0..i of its sequence alone,
   /// so no row depends on padding at the end. `weights` and `log_decays`: as in TransformerStack::Call.
+  /// Throws InvalidArgument for tokens whose members do not belong together, as `loss` does.
   nn::Var hidden(nn::Context& context, const Padded& tokens,
                  const std::function<Tensor*(std::string_view, std::size_t)>& weights = {},
                  const std::function<Tensor*(std::size_t)>& log_decays = {});
@@ -84,6 +85,7 @@ class LanguageModel {
   nn::Var loss(nn::Context& context, const Padded& tokens, const LossOptions& options = {},
                autograd::CrossEntropyStats* stats = nullptr);
   /// What softmax makes probabilities of, for rows of `hidden` [..., dim]: [rows, vocabulary]. Not recorded.
+  /// Throws InvalidArgument for rows of another width.
   Tensor logits(const nn::Var& hidden);
   /// log p(next token | ...) over the vocabulary, for rows of `hidden` [..., dim]: [rows, vocabulary]. Not
   /// recorded.
