@@ -74,6 +74,8 @@ struct Gradients {
 
 void check(const Var& x, const Var& weight, const Var& bias, std::span<const std::int32_t> targets) {
   const char* function = "linear_cross_entropy";
+  expect_elements(function, "x", x.value());
+  expect_elements(function, "weight", weight.value());
   if (x.shape().rank() != 2) throw InvalidArgument(function, "x", "[N, D]", to_string(x.shape()));
   if (weight.shape().rank() != 2 || weight.size(1) != x.size(1)) {
     throw InvalidArgument(function, "weight", "[V, " + std::to_string(x.size(1)) + "]",

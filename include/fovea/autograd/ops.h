@@ -1,9 +1,9 @@
 // Here is reverse-mode differentiation: the tape, and the differentiable operations on f32 tensors. Layers
 // with parameters are in nn/. Open this header first; var.h explains the tape.
 //
-// Each op's backward stands beside its forward in src/autograd. Every op checks the shapes of its arguments
-// (InvalidArgument). Attention runs on the engine. `...` is any leading shape,
-// contiguous.
+// Each op's backward stands beside its forward in src/autograd. Every op checks the shapes of its arguments.
+// An argument without elements is refused where it is not said that it may be empty (InvalidArgument).
+// Attention runs on the engine. `...` is any leading shape, contiguous.
 #pragma once
 
 #include <cstdint>
