@@ -74,6 +74,8 @@ NormRows::NormRows(const char* function, const Shape& shape, const RowNorm& norm
       epsilon_(norm.epsilon),
       gamma_(norm.gamma),
       beta_(norm.beta) {
+  if (!(epsilon_ >= 0.0f && std::isfinite(epsilon_)))
+    throw InvalidArgument(function, "epsilon", "a finite number of at least 0", std::to_string(epsilon_));
   expect_elements(function, "gamma", gamma_.value());
   dim_ = gamma_.value().count();
   if (shape.rank() < 1 || shape[-1] != dim_) {

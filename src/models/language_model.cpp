@@ -27,6 +27,12 @@ LanguageModelConfig checked(LanguageModelConfig config) {
                           "an even multiple of " + std::to_string(config.heads) + " heads",
                           std::to_string(config.dim));
   }
+  const std::pair<const char*, float> rates[] = {{"dropout", config.dropout},
+                                                 {"attention_dropout", config.attention_dropout}};
+  for (const auto& [name, rate] : rates) {
+    if (!(rate >= 0.0f && rate < 1.0f))
+      throw InvalidArgument("LanguageModel", name, "a rate in [0, 1)", std::to_string(rate));
+  }
   check_mixers("LanguageModel", "mixers", config.mixers, config.layers);
   return config;
 }

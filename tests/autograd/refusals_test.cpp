@@ -84,6 +84,11 @@ TEST(Refusals, Layers) {
   expect_refused("embedding_sums", [&] { embedding_sums(zeros({5, 2}), inside, one_id, two_weights); });
   expect_refused("layer_norm", [] { layer_norm(zeros({2, 3}), zeros({4}), zeros({3}), 1e-5f); });
   expect_refused("layer_norm", [] { layer_norm(zeros({2, 3}), zeros({3}), zeros({4}), 1e-5f); });
+  for (const float epsilon : {-1e-5f, std::nanf(""), INFINITY}) {
+    expect_refused("layer_norm", [=] { layer_norm(zeros({2, 3}), zeros({3}), Var(), epsilon); });
+    expect_refused("rms_norm", [=] { rms_norm(zeros({2, 3}), zeros({3}), epsilon); });
+  }
+  EXPECT_NO_THROW(rms_norm(zeros({2, 3}), zeros({3}), 0.0f));
   const std::int32_t targets[] = {0, 4};
   const auto loss = [&](const Var& x, const Var& weight, const Var& bias, std::size_t count) {
     linear_cross_entropy(x, weight, bias, std::span(targets, count), 0.0f);
@@ -98,6 +103,10 @@ TEST(Refusals, Layers) {
     log_softmax_rows(logits);
   });
   expect_refused(name, [&] { loss(zeros({2, 1, 3}), zeros({5, 3}), Var(), 2); });
+  for (const float smoothing : {-0.1f, 1.0f, std::nanf("")})
+    expect_refused(name, [&] {
+      linear_cross_entropy(zeros({2, 3}), zeros({5, 3}), Var(), targets, smoothing);
+    });
 }
 
 // Those that are nothing, and shapes alone, such as the values of matrices that are read packed.
@@ -172,6 +181,13 @@ TEST(Refusals, CellsAndAttention) {
   expect_refused("cell_sequence", [&] {
     cell_sequence(Cell::rnn, Direction::forward, zeros({2, 4, 3}), Var(), zeros({3, 3}), zeros({3}), lengths);
   });
+  for (const std::int64_t length : {-1, 5}) {
+    const std::int64_t outside[] = {length, 4};
+    expect_refused("cell_sequence", [&] {
+      cell_sequence(Cell::rnn, Direction::forward, zeros({2, 4, 3}), Var(), zeros({3, 3}), zeros({3}),
+                    outside);
+    });
+  }
   const AttentionCall two{.num_query_heads = 2, .num_kv_heads = 2};
   expect_refused("attention", [&] { attention(two, zeros({1, 3, 5}), zeros({1, 3, 4}), zeros({1, 3, 4})); });
   expect_refused("attention", [&] { attention(two, zeros({1, 3, 4}), zeros({2, 3, 4}), zeros({1, 3, 4})); });

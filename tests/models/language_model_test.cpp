@@ -324,6 +324,9 @@ TEST(LanguageModel, RefusesImpossibleSizes) {
   refused([](auto& c) { c.heads = 0; });
   refused([](auto& c) { c.layers = 0; });
   refused([](auto& c) { c.feed_forward = -1; });
+  refused([](auto& c) { c.dropout = 1.0f; });
+  refused([](auto& c) { c.dropout = std::nanf(""); });
+  refused([](auto& c) { c.attention_dropout = -0.1f; });
   LanguageModel model(good, 1);
   EXPECT_THROW(rows_of(model, {{1, 5}}), InvalidArgument);
   LanguageModelConfig shorter = good;

@@ -149,7 +149,8 @@ Var cell_step(Cell cell, const Var& gates, const Var& state, const Var& weight, 
 enum class Direction : std::uint8_t { forward, backward };
 /// All steps of a padded batch. gates [B, T, G*H], state [B, S*H] (empty: zeros) -> states [B, T, S*H]. Steps
 /// t >= lengths[b] copy the state unchanged (forward), or hold the initial state (backward direction, which
-/// starts at lengths[b]-1). They pass no gradient to `gates`.
+/// starts at lengths[b]-1). They pass no gradient to `gates`. Throws InvalidArgument for a length outside
+/// [0, T].
 Var cell_sequence(Cell cell, Direction direction, const Var& gates, const Var& state, const Var& weight,
                   const Var& bias, std::span<const std::int64_t> lengths);
 /// The part h of a cell's states [..., S*H], which other layers read: [..., H].

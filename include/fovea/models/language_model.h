@@ -54,8 +54,8 @@ struct LanguageModelSpec {
 /// folder of its own kind.
 class LanguageModel {
  public:
-  /// Throws InvalidArgument for sizes below 1, unless dim / heads is an even whole number, and unless there
-  /// is a mixer for each layer or none.
+  /// Throws InvalidArgument for sizes below 1, for rates outside [0, 1), unless dim / heads is an even whole
+  /// number, and unless there is a mixer for each layer or none.
   LanguageModel(const LanguageModelConfig& config, std::uint64_t seed);
   /// The same in `parameters`, which are empty: a reader's have a source, from which the values come.
   LanguageModel(const LanguageModelConfig& config, nn::ParameterSet parameters);
