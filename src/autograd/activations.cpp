@@ -205,6 +205,7 @@ void multiply_by(const float* factor, std::int64_t n, float* y) {
 Var activate(Activation activation, const Var& x) {
   static constexpr ProfileLabel label{"activate", ProfilePart::elementwise};
   const ProfileSpan span(label, moved({&x}, x.value().count()));
+  expect_elements("activate", "x", x.value());
   const Function f = function_of(activation);
   Tensor y(DType::f32, x.shape());
   for_pieces(y.count(), [&](std::int64_t begin, std::int64_t end) {
@@ -223,6 +224,8 @@ Var activate(Activation activation, const Var& x) {
 Var gated(Activation activation, const Var& gate, const Var& x) {
   static constexpr ProfileLabel label{"gated", ProfilePart::elementwise};
   const ProfileSpan span(label, moved({&gate, &x}, x.value().count()));
+  expect_elements("gated", "gate", gate.value());
+  expect_elements("gated", "x", x.value());
   if (!(gate.shape() == x.shape()))
     throw InvalidArgument("gated", "x", to_string(gate.shape()), to_string(x.shape()));
   const Function f = function_of(activation);

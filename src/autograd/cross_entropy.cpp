@@ -6,6 +6,7 @@
 #include <limits>
 #include <memory>
 #include <numeric>
+#include <string>
 #include <vector>
 
 #include "autograd/gemm.h"
@@ -74,6 +75,8 @@ struct Gradients {
 
 void check(const Var& x, const Var& weight, const Var& bias, std::span<const std::int32_t> targets) {
   const char* function = "linear_cross_entropy";
+  expect_elements(function, "x", x.value());
+  expect_elements(function, "weight", weight.value());
   if (x.shape().rank() != 2) throw InvalidArgument(function, "x", "[N, D]", to_string(x.shape()));
   if (weight.shape().rank() != 2 || weight.size(1) != x.size(1)) {
     throw InvalidArgument(function, "weight", "[V, " + std::to_string(x.size(1)) + "]",
@@ -148,6 +151,9 @@ Var linear_cross_entropy(const Var& x, const Var& weight, const Var& bias,
   static constexpr ProfileLabel label{"linear cross entropy", ProfilePart::losses};
   const ProfileSpan span(label);
   check(x, weight, bias, targets);
+  if (!(smoothing >= 0.0f && smoothing < 1.0f))
+    throw InvalidArgument("linear_cross_entropy", "smoothing", "a number in [0, 1)",
+                          std::to_string(smoothing));
   const Share share("linear_cross_entropy", reduction, x.size(0));
   const KeptVector<std::int64_t> kept = rows_with_target(targets);
   const std::int64_t rows = std::ssize(kept), dim = x.size(1), classes = weight.size(0);

@@ -89,6 +89,7 @@ Tensor dropped(const Tensor& x, const DropoutDecision& decision, std::uint64_t s
 Var dropout(const Var& x, float rate, std::uint64_t seed, std::uint64_t stream) {
   static constexpr ProfileLabel label{"dropout", ProfilePart::elementwise};
   const ProfileSpan span(label, moved({&x}, x.value().count()));
+  expect_elements("dropout", "x", x.value());
   if (!(rate >= 0.0f && rate < 1.0f))
     throw InvalidArgument("dropout", "rate", "a rate in [0, 1)", std::to_string(rate));
   const DropoutDecision decision = DropoutDecision::for_rate(rate);

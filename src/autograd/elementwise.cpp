@@ -43,7 +43,8 @@ using Unary = void (*)(const float*, std::int64_t, float*);
 using UnaryGradient = void (*)(const float*, const float*, std::int64_t, float*);
 
 // Both functions have derivatives that follow from their value, so backward needs the output only.
-Var unary(const Var& x, Unary function, UnaryGradient derivative) {
+Var unary(const char* name, const Var& x, Unary function, UnaryGradient derivative) {
+  expect_elements(name, "x", x.value());
   Tensor y(DType::f32, x.shape());
   for_pieces(y.count(), [&](std::int64_t begin, std::int64_t end) {
     function(x.value().data<float>() + begin, end - begin, y.data<float>() + begin);
@@ -105,11 +106,13 @@ Var multiply(const Var& a, const Var& b) {
 Var scale(const Var& x, float factor) {
   static constexpr ProfileLabel label{"scale", ProfilePart::elementwise};
   const ProfileSpan span(label, moved({&x}, x.value().count()));
+  expect_elements("scale", "x", x.value());
   return result_of(tape_of({&x}), scaled(x.value(), factor),
                    [=](const Tensor& d) { accumulate(x, scaled(d, factor)); });
 }
 
 void scale_and_cap(Tensor& x, float factor, std::optional<float> cap) {
+  expect_elements("scale_and_cap", "x", x);
   if (x.dtype() != DType::f32)
     throw InvalidArgument("scale_and_cap", "x", "f32", std::string(to_string(x.dtype())));
   if (cap && !(*cap > 0.0f))
@@ -128,12 +131,12 @@ void scale_and_cap(Tensor& x, float factor, std::optional<float> cap) {
 Var tanh(const Var& x) {
   static constexpr ProfileLabel label{"tanh", ProfilePart::elementwise};
   const ProfileSpan span(label, moved({&x}, x.value().count()));
-  return unary(x, tanh_into, tanh_gradient);
+  return unary("tanh", x, tanh_into, tanh_gradient);
 }
 Var sigmoid(const Var& x) {
   static constexpr ProfileLabel label{"sigmoid", ProfilePart::elementwise};
   const ProfileSpan span(label, moved({&x}, x.value().count()));
-  return unary(x, sigmoid_into, sigmoid_gradient);
+  return unary("sigmoid", x, sigmoid_into, sigmoid_gradient);
 }
 
 }  // namespace fovea::autograd

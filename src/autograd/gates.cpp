@@ -35,6 +35,7 @@ Tensor mapped(const Tensor& x, Function&& function) {
 Var softplus(const Var& x) {
   static constexpr ProfileLabel label{"softplus", ProfilePart::elementwise};
   const ProfileSpan span(label, moved({&x}, x.value().count()));
+  expect_elements("softplus", "x", x.value());
   const float* in = x.value().data<float>();
   return result_of(tape_of({&x}), mapped(x.value(), [&](std::int64_t i) { return softplus_of(in[i]); }),
                    [x](const Tensor& dy) {
@@ -47,6 +48,7 @@ Var softplus(const Var& x) {
 Var exp(const Var& x) {
   static constexpr ProfileLabel label{"exp", ProfilePart::elementwise};
   const ProfileSpan span(label, moved({&x}, x.value().count()));
+  expect_elements("exp", "x", x.value());
   const float* in = x.value().data<float>();
   const Tensor y = mapped(x.value(), [&](std::int64_t i) { return std::exp(in[i]); });
   return result_of(tape_of({&x}), y, [x, y](const Tensor& dy) {
@@ -59,6 +61,7 @@ Var clamp(const Var& x, float least, float most) {
   if (!(least <= most))
     throw InvalidArgument("clamp", "least", "at most " + std::to_string(most), std::to_string(least));
   const ProfileSpan span(label, moved({&x}, x.value().count()));
+  expect_elements("clamp", "x", x.value());
   const float* in = x.value().data<float>();
   return result_of(tape_of({&x}),
                    mapped(x.value(), [&](std::int64_t i) { return std::clamp(in[i], least, most); }),
@@ -138,6 +141,8 @@ Tensor factor_gradient(const Groups& groups, const Tensor& x, const Tensor& dy, 
 Var multiply_groups(const Var& x, const Var& factors) {
   static constexpr ProfileLabel label{"multiply groups", ProfilePart::elementwise};
   const ProfileSpan span(label, moved({&x, &factors}, x.value().count()));
+  expect_elements("multiply_groups", "x", x.value());
+  expect_elements("multiply_groups", "factors", factors.value());
   const Groups groups = groups_of(x, factors);
   Tensor y(DType::f32, x.shape());
   multiply_rows(groups, x.value(), factors.value(), y);

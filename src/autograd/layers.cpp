@@ -32,6 +32,7 @@ FOVEA_CLONES void add_scaled_row(const float* from, float factor, std::int64_t n
 Var linear(const Var& x, const Var& weight, const Var& bias, Products products) {
   static constexpr ProfileLabel label{"linear", ProfilePart::elementwise};
   const ProfileSpan span(label);
+  expect_elements("linear", "x", x.value());
   check_linear("linear", x.shape(), {weight, bias});
   Tensor y(DType::f32, with_last(x.shape(), weight.size(0)));
   const std::int64_t in = weight.size(1), out = weight.size(0), rows = out > 0 ? y.count() / out : 0;
@@ -46,6 +47,7 @@ Var linear(const Var& x, const Var& weight, const Var& bias, Products products) 
     packed_products(product, product_rows("linear", x, *weight.packed()), default_executor());
     return Var(y);
   }
+  expect_elements("linear", "weight", weight.value());
   if (x.value().dtype() == DType::bf16)
     throw InvalidArgument("linear", "x", "f32 rows beside weights that are recorded or not packed",
                           "rows of bf16");
@@ -104,6 +106,7 @@ Var embedding(const Var& table, std::span<const std::int32_t> ids, float factor)
   const ProfileSpan span(label);
   if (table.shape().rank() != 2)
     throw InvalidArgument("embedding", "table", "[V, D]", to_string(table.shape()));
+  if (!table.rows()) expect_elements("embedding", "table", table.value());
   const std::int64_t dim = table.size(1), count = static_cast<std::int64_t>(ids.size());
   ProfileSpan::add(moved({}, 2 * count * dim));
   for (std::int64_t i = 0; i < count; ++i) {

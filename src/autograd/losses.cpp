@@ -43,6 +43,7 @@ Var with_gradient(const Var& x, double loss, const Tensor& gradient) {
 
 void check_rows(const char* function, const char* argument, const Var& x,
                 std::span<const std::int32_t> targets) {
+  expect_elements(function, argument, x.value());
   if (x.shape().rank() != 2) throw InvalidArgument(function, argument, "[N, V]", to_string(x.shape()));
   const auto rows = static_cast<std::size_t>(x.size(0));
   if (targets.size() != rows) {
@@ -139,6 +140,8 @@ Var negative_log_likelihood(const Var& probabilities, std::span<const std::int32
 Var squared_error(const Var& x, const Tensor& target, const Reduction& reduction) {
   static constexpr ProfileLabel label{"squared error", ProfilePart::losses};
   const ProfileSpan span(label);
+  expect_elements("squared_error", "x", x.value());
+  expect_elements("squared_error", "target", target);
   if (!(target.shape() == x.shape()))
     throw InvalidArgument("squared_error", "target", to_string(x.shape()), to_string(target.shape()));
   const Share share("squared_error", reduction, x.value().count());

@@ -74,6 +74,9 @@ NormRows::NormRows(const char* function, const Shape& shape, const RowNorm& norm
       epsilon_(norm.epsilon),
       gamma_(norm.gamma),
       beta_(norm.beta) {
+  if (!(epsilon_ >= 0.0f && std::isfinite(epsilon_)))
+    throw InvalidArgument(function, "epsilon", "a finite number of at least 0", std::to_string(epsilon_));
+  expect_elements(function, "gamma", gamma_.value());
   dim_ = gamma_.value().count();
   if (shape.rank() < 1 || shape[-1] != dim_) {
     throw InvalidArgument(function, "gamma", "[D] with D the last size of x " + to_string(shape),
@@ -116,6 +119,7 @@ void NormRows::add_sums(const Tensor& sums) const {
 namespace {
 
 Var normalized(const char* function, const Var& x, const RowNorm& by) {
+  expect_elements(function, "x", x.value());
   const NormRows norm(function, x.shape(), by);
   const std::int64_t dim = norm.dim();
   Tape* tape = tape_of({&x, &by.gamma, &by.beta});

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "autograd/packed_products.h"
+#include "autograd/record.h"
 #include "fovea/autograd/var.h"
 #include "fovea/core/error.h"
 #include "fovea/core/executor.h"
@@ -13,6 +14,7 @@ namespace fovea::autograd {
 /// The rows of x for products with `weight`. Keeps the memory of x, not x. Throws InvalidArgument, by
 /// `function`, for rows of bf16 beside weights of another type.
 inline ProductRows product_rows(const char* function, const Var& x, const PackedMatrix& weight) {
+  expect_elements(function, "x", x.value());
   const std::int64_t rows = weight.in() > 0 ? x.value().count() / weight.in() : 0;
   if (x.value().dtype() != DType::bf16)
     return {{.x = x.value().data<float>(), .weight = &weight, .rows = rows}, default_executor()};

@@ -71,7 +71,14 @@ inline ProfileWork moved(std::initializer_list<const Var*> read, std::int64_t wr
   return {.bytes = 4.0 * count};
 }
 
+/// Refuses a tensor without elements: an empty one, or the value of a matrix that was read packed.
+inline void expect_elements(const char* function, const char* argument, const Tensor& x) {
+  if (x.empty()) throw InvalidArgument(function, argument, "a tensor with elements", "an empty one");
+}
+
 inline void expect_same_shape(const char* function, const Var& a, const Var& b) {
+  expect_elements(function, "a", a.value());
+  expect_elements(function, "b", b.value());
   if (!(a.shape() == b.shape()))
     throw InvalidArgument(function, "b", to_string(a.shape()), to_string(b.shape()));
 }

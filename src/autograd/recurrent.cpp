@@ -9,6 +9,7 @@
 #include "autograd/gemm.h"
 #include "autograd/packed_products.h"
 #include "autograd/record.h"
+#include "autograd/row_lengths.h"
 #include "autograd/rows.h"
 #include "autograd/vector_math.h"
 #include "fovea/autograd/ops.h"
@@ -286,7 +287,7 @@ Var cell_sequence(Cell cell, Direction direction, const Var& gates, const Var& s
                           std::to_string(lengths.size()));
   }
   const auto saved = make_kept<Saved>();
-  saved->lengths.assign(lengths.begin(), lengths.end());
+  saved->lengths = checked_row_lengths("cell_sequence", lengths, {.batch = sizes.batch, .most = sizes.steps});
   Tape* tape = tape_of({&gates, &state, &weight, &bias});
   sizes.operands = operands_of(tape);
   const Tensor states = forward(sizes, direction, gates.value(), state.value(), weight, bias.value(), *saved);

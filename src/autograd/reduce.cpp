@@ -13,6 +13,7 @@ namespace fovea::autograd {
 Var sum(const Var& x) {
   static constexpr ProfileLabel label{"sum", ProfilePart::elementwise};
   const ProfileSpan span(label, moved({&x}));
+  expect_elements("sum", "x", x.value());
   Tensor total(DType::f32, {1});
   double added = 0.0;
   for (std::int64_t i = 0; i < x.value().count(); ++i) added += x.value().data<float>()[i];
@@ -123,6 +124,7 @@ Var inner_products(const Var& a, const Var& b) {
 Var normalize_rows(const Var& x, float epsilon) {
   static constexpr ProfileLabel label{"normalize rows", ProfilePart::norms};
   const ProfileSpan span(label, moved({&x}, x.value().count()));
+  expect_elements("normalize_rows", "x", x.value());
   if (x.shape().rank() < 1)
     throw InvalidArgument("normalize_rows", "x", "at least one axis", to_string(x.shape()));
   const std::int64_t dim = x.size(-1), rows = dim > 0 ? x.value().count() / dim : 0;

@@ -45,6 +45,8 @@ class Residual {
  public:
   Residual(const char* function, const Var& x, const Var& y, const DropoutOf& dropout)
       : dropout_(dropout), x_(x), y_(y) {
+    expect_elements(function, "x", x.value());
+    expect_elements(function, "y", y.value());
     if (!(x.shape() == y.shape()))
       throw InvalidArgument(function, "y", to_string(x.shape()), to_string(y.shape()));
     if (!(dropout.rate >= 0.0f && dropout.rate < 1.0f))

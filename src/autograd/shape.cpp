@@ -75,6 +75,7 @@ Var concat(std::span<const Var> parts, int axis) {
   static constexpr ProfileLabel label{"concat", ProfilePart::elementwise};
   const ProfileSpan span(label);
   if (parts.empty()) throw InvalidArgument("concat", "parts", "at least one", "none");
+  for (const Var& part : parts) expect_elements("concat", "parts", part.value());
   axis = checked_axis("concat", parts[0].shape(), axis);
   std::int64_t length = 0;
   Tape* tape = nullptr;
@@ -124,6 +125,7 @@ Var concat(std::span<const Var> parts, int axis) {
 Var slice(const Var& x, int axis, std::int64_t begin, std::int64_t length) {
   static constexpr ProfileLabel label{"slice", ProfilePart::elementwise};
   const ProfileSpan span(label);
+  expect_elements("slice", "x", x.value());
   axis = checked_axis("slice", x.shape(), axis);
   const Split s = split_at(x.shape(), axis);
   if (begin < 0 || length < 0 || begin + length > s.length) {

@@ -1,11 +1,14 @@
 // What several functions of a KvCache check in their arguments.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <utility>
 #include <variant>
+#include <vector>
 
 #include "fovea/cache/kv_cache.h"
 
@@ -25,6 +28,18 @@ inline std::size_t checked_layer(const char* function, std::int64_t layer, std::
   if (layer < 0 || layer >= static_cast<std::int64_t>(count))
     refuse(function, "layer", "a number from 0 to " + std::to_string(count - 1), std::to_string(layer));
   return static_cast<std::size_t>(layer);
+}
+
+// Calls `refuse_list` with what is expected and what came, if a sequence is null or stands there twice.
+template <class Refuse>
+void check_different(std::span<Sequence* const> sequences, Refuse&& refuse_list) {
+  for (const Sequence* sequence : sequences)
+    if (!sequence) refuse_list("sequences", "a null pointer");
+  if (sequences.size() < 2) return;
+  std::vector<const Sequence*> sorted(sequences.begin(), sequences.end());
+  std::ranges::sort(sorted);
+  if (std::ranges::adjacent_find(sorted) != sorted.end())
+    refuse_list("different sequences", "one of them twice");
 }
 
 // What a function needs its layer to keep.

@@ -88,12 +88,11 @@ Sequence::State& KvCache::state_of(const char* function, const Sequence& sequenc
 
 std::vector<Sequence::State*> KvCache::states_of(const char* function,
                                                  std::span<Sequence* const> sequences) const {
+  cache::check_different(sequences, [&](const char* expected, const char* got) {
+    refuse(function, "sequences", expected, got);
+  });
   std::vector<Sequence::State*> states;
   for (const Sequence* sequence : sequences) states.push_back(&state_of(function, *sequence));
-  std::vector<Sequence::State*> sorted = states;
-  std::ranges::sort(sorted);
-  if (std::ranges::adjacent_find(sorted) != sorted.end())
-    refuse(function, "sequences", "different sequences", "one of them twice");
   return states;
 }
 

@@ -104,6 +104,7 @@ Tensor Tensor::reshape(Shape shape) const {
 }
 
 void Tensor::fill(double value) {
+  if (empty()) throw InvalidArgument("Tensor::fill", "tensor", "one with elements", "an empty one");
   switch (dtype_) {
     case DType::f32:
       return fill_elements<float>(*this, value);

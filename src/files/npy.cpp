@@ -110,6 +110,7 @@ Tensor read_npy(const std::filesystem::path& path) {
 }
 
 void write_npy(const std::filesystem::path& path, const Tensor& tensor) {
+  if (!tensor) throw InvalidArgument("write_npy", "tensor", "one with elements", "an empty one");
   if (tensor.dtype() != DType::f32 && tensor.dtype() != DType::f64)
     throw InvalidArgument("write_npy", "tensor", "f32 or f64", std::string(to_string(tensor.dtype())));
   std::string shape = "(";

@@ -263,6 +263,17 @@ std::vector<std::vector<Hypothesis>> decode(SequenceToSequence& model,
     throw InvalidArgument("decode", "options.beam_size", "at least 1", std::to_string(options.beam_size));
   if (options.n_best < 1)
     throw InvalidArgument("decode", "options.n_best", "at least 1", std::to_string(options.n_best));
+  if (options.n_best > options.beam_size)
+    throw InvalidArgument("decode", "options.n_best",
+                          "at most the beam_size, " + std::to_string(options.beam_size),
+                          std::to_string(options.n_best));
+  if (!std::isfinite(options.normalize))
+    throw InvalidArgument("decode", "options.normalize", "a finite number",
+                          std::to_string(options.normalize));
+  constexpr double largest_factor = 1e6;
+  if (!(options.length_factor >= 0.0 && options.length_factor <= largest_factor))
+    throw InvalidArgument("decode", "options.length_factor", "a number from 0 to 1,000,000",
+                          std::to_string(options.length_factor));
   for (const auto& source : sources) {
     if (source.empty())
       throw InvalidArgument("decode", "sources", "at least one token in each source", "an empty source");

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "models/batch_checks.h"
 #include "models/stack.h"
 
 namespace fovea::models {
@@ -41,6 +42,7 @@ Encoder::Encoder(nn::ParameterSet& set, const std::string& name, const EncoderCo
       stack_(set, name, spec_of(config)) {}
 
 nn::Var Encoder::embed(nn::Context& context, const Padded& tokens) const {
+  check("Encoder", tokens);
   const nn::Var words = embedding_(context, tokens.ids, std::sqrt(static_cast<float>(config_.dim)));
   return stack_.enter(context, reshape(words, {tokens.size, tokens.length, config_.dim}));
 }

@@ -102,6 +102,8 @@ std::vector<AnswerSpan> answer_spans(const Tensor& logits, std::span<const Answe
   const std::int64_t ids = std::ssize(roles);
   if (!(logits.shape() == Shape{ids, 2}))
     throw InvalidArgument("answer_spans", "logits", to_string(Shape{ids, 2}), to_string(logits.shape()));
+  if (options.longest < 1)
+    throw InvalidArgument("answer_spans", "options.longest", "at least 1", std::to_string(options.longest));
   std::vector<std::int64_t> numbers;  // of the ids that have a probability
   std::vector<float> begins, ends;
   for (std::int64_t i = 0; i < ids; ++i) {
@@ -113,7 +115,7 @@ std::vector<AnswerSpan> answer_spans(const Tensor& logits, std::span<const Answe
   const Scores begin = softmax(begins), end = softmax(ends);
   std::vector<AnswerSpan> spans;
   for (std::size_t s = 0; s < numbers.size(); ++s) {
-    for (std::size_t e = s; e < numbers.size() && numbers[e] < numbers[s] + options.longest; ++e) {
+    for (std::size_t e = s; e < numbers.size() && numbers[e] - numbers[s] < options.longest; ++e) {
       const auto in_context = [&](std::size_t i) {
         return roles[static_cast<std::size_t>(numbers[i])] == AnswerRole::context;
       };

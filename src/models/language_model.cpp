@@ -6,7 +6,9 @@
 #include <type_traits>
 #include <utility>
 
+#include "cache/checks.h"
 #include "fovea/core/kept_vector.h"
+#include "models/batch_checks.h"
 #include "models/stack.h"
 
 namespace fovea::models {
@@ -24,6 +26,12 @@ LanguageModelConfig checked(LanguageModelConfig config) {
     throw InvalidArgument("LanguageModel", "dim",
                           "an even multiple of " + std::to_string(config.heads) + " heads",
                           std::to_string(config.dim));
+  }
+  const std::pair<const char*, float> rates[] = {{"dropout", config.dropout},
+                                                 {"attention_dropout", config.attention_dropout}};
+  for (const auto& [name, rate] : rates) {
+    if (!(rate >= 0.0f && rate < 1.0f))
+      throw InvalidArgument("LanguageModel", name, "a rate in [0, 1)", std::to_string(rate));
   }
   check_mixers("LanguageModel", "mixers", config.mixers, config.layers);
   return config;
@@ -43,6 +51,7 @@ LanguageModel::LanguageModel(const LanguageModelConfig& config, std::uint64_t se
 
 LanguageModel::LanguageModel(const LanguageModelConfig& config, nn::ParameterSet parameters)
     : config_(checked(config)),
+      has_config_(true),
       embedding_factor_(std::sqrt(static_cast<float>(config.dim))),
       parameters_(std::make_unique<nn::ParameterSet>(std::move(parameters))),
       embedding_(*parameters_, "model.embed_tokens", config.vocabulary, config.dim),
@@ -125,6 +134,7 @@ nn::Var LanguageModel::embed(nn::Context& context, std::span<const std::int32_t>
 nn::Var LanguageModel::hidden(nn::Context& context, const Padded& tokens,
                               const std::function<Tensor*(std::string_view, std::size_t)>& weights,
                               const std::function<Tensor*(std::size_t)>& log_decays) {
+  check("LanguageModel::hidden", tokens);
   check_length("LanguageModel::hidden", "tokens", 0, tokens.length);
   return stack_(context, embed(context, tokens.ids, tokens.size),
                 {.mask = Causal{}, .weights = weights, .log_decays = log_decays});
@@ -132,6 +142,7 @@ nn::Var LanguageModel::hidden(nn::Context& context, const Padded& tokens,
 
 nn::Var LanguageModel::loss(nn::Context& context, const Padded& tokens, const LossOptions& options,
                             autograd::CrossEntropyStats* stats) {
+  check("LanguageModel::loss", tokens);
   const std::int64_t read = tokens.length - 1;
   if (read < 1) {
     throw InvalidArgument("LanguageModel::loss", "tokens", "a sequence of two tokens at least",
@@ -161,6 +172,7 @@ nn::Var LanguageModel::loss(nn::Context& context, const Padded& tokens, const Lo
 }
 
 Tensor LanguageModel::logits(const nn::Var& hidden) {
+  check_rows("LanguageModel::logits", "hidden", hidden, config_.dim);
   const Tensor rows = hidden.value().reshape({hidden.value().count() / config_.dim, config_.dim});
   nn::Context inference;
   Tensor logits = autograd::linear(rows, inference.use(output_matrix()), output_bias(inference),
@@ -218,6 +230,9 @@ nn::Var LanguageModel::extend(std::span<const Next> next, KvCache& cache,
     known.push_back(one.known ? one.ids : std::span<const std::int32_t>());
   }
   if (next.empty()) throw InvalidArgument("LanguageModel::extend", "next", "at least one sequence", "none");
+  cache::check_different(entries, [](const char* expected, const char* got) {
+    throw InvalidArgument("LanguageModel::extend", "next", expected, got);
+  });
   std::vector<std::int64_t> first;
   for (const Next& one : next) {
     first.push_back(cache.length(*one.sequence));

@@ -82,6 +82,7 @@ void save(const std::string& folder, const nn::ParameterSet& parameters, Rename 
           const std::string& config) {
   static constexpr ProfileLabel label{"writing a model", ProfilePart::data};
   const ProfileSpan span(label);
+  check_not_read_packed(parameters);
   std::error_code error;
   std::filesystem::create_directories(folder, error);
   if (error) throw FileError(folder, -1, "cannot be made: " + error.message());
@@ -263,8 +264,14 @@ float embedding_factor(const LanguageModel& model) {
 }  // namespace
 
 void save_model(const std::string& folder, const LanguageModel& model) {
+  if (!model.has_config())
+    throw InvalidArgument("save_model", "model",
+                          "one made of a LanguageModelConfig; others have save_model(folder, config, "
+                          "parameters)",
+                          "one made of a LanguageModelSpec");
   if (!model.config().mixers.empty())
     return save(folder, model.parameters(), as_it_is, write_config(model.config()));
+  check_not_read_packed(model.parameters());
   nn::ParameterSet theirs(0);
   for (const nn::Parameter& parameter : model.parameters().all())
     theirs.constant(parameter.name, parameter.value.shape(), 0.0f).value = parameter.value.clone();

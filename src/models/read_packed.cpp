@@ -40,4 +40,12 @@ void read_packed(const StoredParameter& stored, autograd::WeightType type, nn::P
     tensor.release(0, tensor.shape.count());
 }
 
+void check_not_read_packed(const nn::ParameterSet& parameters) {
+  for (const nn::Parameter& parameter : parameters.all()) {
+    if (parameter.value.empty())
+      throw InvalidArgument("save_model", "parameters", "a model that was not read packed",
+                            parameter.name + " without values");
+  }
+}
+
 }  // namespace fovea::models

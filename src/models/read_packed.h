@@ -28,4 +28,7 @@ struct StoredParameter {
 /// FileError for a matrix that cannot be packed.
 void read_packed(const StoredParameter& stored, autograd::WeightType type, nn::Parameter& parameter);
 
+/// Throws InvalidArgument of save_model for parameters that were read so: there are no values to write.
+void check_not_read_packed(const nn::ParameterSet& parameters);
+
 }  // namespace fovea::models

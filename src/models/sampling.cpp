@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <string>
+#include <utility>
 
 #include "fovea/core/philox.h"
 #include "fovea/core/profile.h"
@@ -11,9 +13,27 @@
 
 namespace fovea::models {
 
+void check_rules(const char* function, const TokenRules& rules, std::int64_t vocabulary) {
+  const auto refuse = [&](const char* rule, const std::string& expected, std::int64_t got) {
+    throw InvalidArgument(function, std::string("options.rules.") + rule, expected, std::to_string(got));
+  };
+  const std::pair<const char*, std::int64_t> numbers[] = {{"no_repeat_ngram", rules.no_repeat_ngram},
+                                                          {"min_length", rules.min_length},
+                                                          {"min_new", rules.min_new}};
+  for (const auto& [rule, number] : numbers)
+    if (number < 0) refuse(rule, "0 or more", number);
+  const auto is_outside = [&](std::int32_t id) { return id < 0 || id >= vocabulary; };
+  const std::string inside = "an id below " + std::to_string(vocabulary);
+  if (rules.forced_bos && is_outside(*rules.forced_bos)) refuse("forced_bos", inside, *rules.forced_bos);
+  // Of several ids those outside are passed over.
+  if (!rules.forced_eos.empty() && std::ranges::all_of(rules.forced_eos, is_outside))
+    refuse("forced_eos", inside, rules.forced_eos.front());
+}
+
 void check_generation(const LanguageModel& model, std::span<const std::int32_t> prompt,
                       const SampleOptions& options) {
   check_choices(options);
+  check_rules("generate", options.rules, model.config().vocabulary);
   const auto refuse = [](const char* argument, std::string expected, std::string got) {
     throw InvalidArgument("generate", argument, std::move(expected), std::move(got));
   };

@@ -46,6 +46,10 @@ void check_choices(const SampleOptions& options);
 void check_generation(const LanguageModel& model, std::span<const std::int32_t> prompt,
                       const SampleOptions& options);
 
+/// Throws InvalidArgument for rules with negative numbers, and where an id that they force is in no
+/// vocabulary of this size.
+void check_rules(const char* function, const TokenRules& rules, std::int64_t vocabulary);
+
 /// Throws InvalidArgument if `length` tokens behind `before` are more than the model reads.
 void check_room(const LanguageModel& model, std::int64_t before, std::int64_t length);
 

@@ -65,7 +65,10 @@ std::vector<double> similarities(Similarity similarity, const Tensor& query, con
 std::vector<std::size_t> best_of(const std::vector<double>& scores, std::size_t count) {
   std::vector<std::size_t> numbers(scores.size());
   std::iota(numbers.begin(), numbers.end(), std::size_t{0});
-  std::ranges::stable_sort(numbers, [&](std::size_t a, std::size_t b) { return scores[a] > scores[b]; });
+  // NaN is below all others: it has no place in the order of numbers, and a sort by it alone has none.
+  std::ranges::stable_sort(numbers, [&](std::size_t a, std::size_t b) {
+    return scores[a] > scores[b] || (std::isnan(scores[b]) && !std::isnan(scores[a]));
+  });
   if (count > 0 && count < numbers.size()) numbers.resize(count);
   return numbers;
 }

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "fovea/core/error.h"
+#include "models/batch_checks.h"
 
 namespace fovea::models {
 
@@ -141,7 +142,18 @@ void TextEncoder::check_head() const {
 Tensor TextEncoder::head_rows(const nn::Var& hidden,
                               std::span<const std::vector<std::int32_t>> sequences) const {
   check_head();
+  check_rows("TextEncoder::head_rows", "hidden", hidden, spec_.stack.dim);
   const std::int64_t dim = spec_.stack.dim, count = hidden.value().count() / dim;
+  std::int64_t ids_of_all = 0;
+  for (const std::vector<std::int32_t>& ids : sequences) {
+    if (ids.empty())
+      throw InvalidArgument("TextEncoder::head_rows", "sequences", "at least one id in each", "none");
+    ids_of_all += std::ssize(ids);
+  }
+  if (ids_of_all != count)
+    throw InvalidArgument("TextEncoder::head_rows", "sequences",
+                          std::to_string(count) + " ids, one for each row of hidden",
+                          std::to_string(ids_of_all));
   const nn::Var rows = hidden.value().reshape({count, dim});
   if (!spec_.head->pooling) return rows.value();
   Tensor pooled(DType::f32, {std::ssize(sequences), dim});
@@ -157,6 +169,7 @@ Tensor TextEncoder::head_rows(const nn::Var& hidden,
 
 Tensor TextEncoder::logits(const nn::Var& rows) const {
   check_head();
+  check_rows("TextEncoder::logits", "rows", rows, spec_.stack.dim);
   nn::Context inference;
   nn::Var x = rows.value().reshape({rows.value().count() / spec_.stack.dim, spec_.stack.dim});
   if (spec_.head->dense) x = activate(spec_.head->dense->activation, dense_(inference, x));

@@ -5,12 +5,14 @@
 #include <utility>
 
 #include "autograd/bf16_plan.h"
+#include "cache/checks.h"
 #include "fovea/attention/argument.h"
 #include "fovea/attention/mask_definition.h"
 #include "fovea/attention/score_definition.h"
 #include "fovea/core/executor.h"
 #include "fovea/core/kept_vector.h"
 #include "fovea/core/profile.h"
+#include "nn/made.h"
 #include "nn/planned_size.h"
 
 namespace fovea::nn {
@@ -226,6 +228,7 @@ Var MultiHeadAttention::rotated_keys(const Var& k, const Call& call) const {
 
 Var MultiHeadAttention::operator()(Context& context, const Var& x, const Var& memory,
                                    const Call& call) const {
+  check_made("MultiHeadAttention", "options", query_.weight);
   if (!compressor_) return attend_rows(context, x, memory, memory, call);
   const auto refuse = [&](const char* argument, const std::string& expected, const std::string& got) {
     throw InvalidArgument("MultiHeadAttention", std::string("call.") + argument,
@@ -299,11 +302,15 @@ CacheLayer MultiHeadAttention::cache_layer(const CacheStore& store) const {
 
 void MultiHeadAttention::append(Context& context, const Var& memory, const CacheEntries& to,
                                 std::span<const std::int64_t> starts, Var* queries) const {
+  check_made("MultiHeadAttention", "options", query_.weight);
   const auto entries = static_cast<std::int64_t>(to.sequences.size());
   const std::int64_t held = starts.empty() ? memory.size(0) : std::ssize(starts) - 1;
   if (entries != held)
     throw InvalidArgument("MultiHeadAttention::append", "to.sequences",
                           std::to_string(held) + ", one for each entry", std::to_string(entries));
+  cache::check_different(to.sequences, [](const char* expected, const char* got) {
+    throw InvalidArgument("MultiHeadAttention::append", "to.sequences", expected, got);
+  });
   const Projected made = queries ? projected(context, memory, {&query_, &key_, &value_})
                                  : projected(context, memory, {&key_, &value_});
   if (queries) *queries = made.queries;
@@ -354,6 +361,7 @@ bool fits(const Mask& mask, const AttentionShape& shape) {
 
 Var MultiHeadAttention::attend_cached(Context& context, const Var& x, std::span<const KeyValueView> keys,
                                       const Call& call) const {
+  check_made("MultiHeadAttention", "options", query_.weight);
   std::int64_t longest = 1;
   for (const KeyValueView& view : keys) longest = std::max(longest, view.length);
   Var q = call.queries.empty() ? projected(context, x, {&query_}).queries : call.queries;

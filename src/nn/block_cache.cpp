@@ -8,6 +8,7 @@
 #include <memory>
 #include <utility>
 
+#include "cache/checks.h"
 #include "core/starts.h"
 #include "nn/block_summaries.h"
 #include "nn/planned_size.h"
@@ -248,6 +249,9 @@ Var BlockAttention::extend(Context& context, const Var& x, const Cached& to) con
                             std::to_string(to.starts.size()));
     check_starts("BlockAttention::extend", "to.starts", to.starts, x.size(1), " of x");
   }
+  cache::check_different(to.sequences, [](const char* expected, const char* got) {
+    throw InvalidArgument("BlockAttention::extend", "to.sequences", expected, got);
+  });
   std::vector<std::int64_t> starts(to.starts.begin(), to.starts.end()), first;
   for (std::int64_t e = 0; to.starts.empty() && e <= entries; ++e) starts.push_back(e * x.size(1));
   const std::int64_t tokens = starts.back();

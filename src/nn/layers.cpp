@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "fovea/core/kept_vector.h"
+#include "nn/made.h"
 
 namespace fovea::nn {
 
@@ -17,7 +18,7 @@ Linear::Linear(ParameterSet& set, const std::string& name, std::int64_t in, std:
 }
 
 autograd::LinearWeights Linear::weights(Context& context) const {
-  if (!weight) throw InvalidArgument("Linear", "weight", "a layer made with its sizes", "one made without");
+  check_made("Linear", "weight", weight);
   return {context.use(*weight), bias ? context.use(*bias) : Var()};
 }
 
@@ -42,6 +43,11 @@ Norm::Norm(ParameterSet& set, const std::string& name, std::int64_t dim, const N
   Tensor values(DType::f32, {dim});
   values.fill(1.0f - norm.weight_offset);
   ones = Var(values);
+}
+
+Var Norm::gamma(Context& context) const {
+  check_made("Norm", "weight", weight || !ones.empty());
+  return weight ? context.use(*weight) : ones;
 }
 
 Var Norm::operator()(Context& context, const Var& x) const {
@@ -70,6 +76,7 @@ Embedding::Embedding(ParameterSet& set, const std::string& name, std::int64_t vo
 }
 
 Var Embedding::operator()(Context& context, std::span<const std::int32_t> ids, float factor) const {
+  check_made("Embedding", "table", table);
   return autograd::embedding(context.use(*table), ids, factor);
 }
 
@@ -86,16 +93,20 @@ RnnLayer::RnnLayer(ParameterSet& set, const std::string& name, autograd::Cell ki
 
 Var RnnLayer::sequence(Context& context, const Var& x, autograd::Direction direction, const Var& initial,
                        std::span<const std::int64_t> lengths) const {
+  check_made("RnnLayer", "weight", weight);
   return autograd::cell_sequence(cell, direction, input(context, x), initial, context.use(*weight),
                                  context.use(*bias), lengths);
 }
 
 Var RnnLayer::step(Context& context, const Var& x, const Var& state) const {
+  check_made("RnnLayer", "weight", weight);
   return autograd::cell_step(cell, input(context, x), state, context.use(*weight), context.use(*bias));
 }
 
 void scale_score(std::initializer_list<Parameter*> matrices, std::int64_t dim) {
   if (matrices.size() == 0) throw InvalidArgument("scale_score", "matrices", "at least one", "none");
+  for (const Parameter* matrix : matrices)
+    if (!matrix) throw InvalidArgument("scale_score", "matrices", "parameters", "a null pointer");
   if (dim < 1) throw InvalidArgument("scale_score", "dim", "at least 1", std::to_string(dim));
   const double share = -0.5 / static_cast<double>(matrices.size());
   const auto factor = static_cast<float>(std::pow(static_cast<double>(dim), share));

@@ -7,6 +7,7 @@
 #include <iterator>
 #include <numbers>
 #include <numeric>
+#include <string>
 
 #include "core/clones.h"
 #include "fovea/core/executor.h"
@@ -71,7 +72,24 @@ double learning_rate(const Schedule& schedule, std::int64_t step) {
   return now < warmup ? decay.peak * now / warmup : decay.peak * std::sqrt(warmup / now);
 }
 
+namespace {
+
+void check_options(const AdamOptions& options) {
+  const auto expect = [](bool good, const char* option, const char* expected, double got) {
+    if (!good) throw InvalidArgument("Adam", std::string("options.") + option, expected, std::to_string(got));
+  };
+  const auto is_share = [](double beta) { return beta >= 0.0 && beta < 1.0; };
+  expect(is_share(options.beta1), "beta1", "a number in [0, 1)", options.beta1);
+  expect(is_share(options.beta2), "beta2", "a number in [0, 1)", options.beta2);
+  expect(options.epsilon > 0.0 && std::isfinite(options.epsilon), "epsilon", "a finite number above 0",
+         options.epsilon);
+  expect(options.clip_norm >= 0.0, "clip_norm", "a number above 0, or 0 for none", options.clip_norm);
+}
+
+}  // namespace
+
 Adam::Adam(ParameterSet& parameters, AdamOptions options) : parameters_(parameters), options_(options) {
+  check_options(options);
   for (Parameter& parameter : parameters.all()) {
     if (!parameter.gradient) parameter.gradient = Tensor::zeros(DType::f32, parameter.value.shape());
     first_.push_back(Tensor::zeros(DType::f32, parameter.value.shape()));
@@ -96,6 +114,8 @@ double Adam::squared_norm_of_gradients() const {
 double Adam::step(double rate, double gradient_scale) {
   static constexpr ProfileLabel label{"adam", ProfilePart::optimizer};
   const ProfileSpan span(label);
+  if (!(rate >= 0.0 && std::isfinite(rate)))
+    throw InvalidArgument("Adam::step", "rate", "a finite number of at least 0", std::to_string(rate));
   const double norm = std::sqrt(squared_norm_of_gradients()) * gradient_scale;
   if (!std::isfinite(norm)) return norm;
   if (options_.clip_norm > 0.0 && norm > options_.clip_norm) gradient_scale *= options_.clip_norm / norm;

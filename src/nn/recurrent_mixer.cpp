@@ -6,6 +6,7 @@
 
 #include "core/starts.h"
 #include "fovea/core/kept_vector.h"
+#include "nn/made.h"
 #include "nn/mixers/layer.h"
 
 namespace fovea::nn {
@@ -157,8 +158,7 @@ Tensor RecurrentMixer::resting_log_decays() const {
 }
 
 Var RecurrentMixer::operator()(Context& context, const Var& x, const Call& call) const {
-  if (!layer_)
-    throw InvalidArgument("RecurrentMixer", "options", "a layer made with its sizes", "one made without");
+  check_made("RecurrentMixer", "options", layer_ != nullptr);
   if (!call.states.empty() && context.training())
     throw InvalidArgument("RecurrentMixer", "call.states", "none while training: states have no gradients",
                           "states");

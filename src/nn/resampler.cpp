@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "nn/made.h"
+
 namespace fovea::nn {
 
 Resampler::Resampler(ParameterSet& set, const std::string& name, std::int64_t dim,
@@ -29,6 +31,7 @@ Resampler::Resampler(ParameterSet& set, const std::string& name, std::int64_t di
 
 Var Resampler::operator()(Context& context, const Var& x, std::span<const std::int64_t> lengths,
                           Tensor* weights) const {
+  check_made("Resampler", "options", latents_);
   const std::int64_t count = latents_->value.size(0), dim = latents_->value.size(1);
   if (x.shape().rank() != 3 || x.size(2) != dim)
     throw InvalidArgument("Resampler", "x", "[B, L, " + std::to_string(dim) + "]", to_string(x.shape()));

@@ -12,6 +12,7 @@
 #include "core/starts.h"
 #include "fovea/attention/masks.h"
 #include "fovea/core/kept_vector.h"
+#include "nn/made.h"
 #include "nn/transformer_run.h"
 
 namespace fovea::nn {
@@ -221,7 +222,7 @@ void check_sizes(const StackSpec& spec) {
 }  // namespace
 
 TransformerStack::TransformerStack(ParameterSet& set, const std::string& name, const StackSpec& spec)
-    : spec_(spec) {
+    : spec_(spec), made_(true) {
   check_merging(spec);
   check_recurrences(spec);
   check_side_by_side(spec);
@@ -318,6 +319,7 @@ void TransformerStack::check_mask(const Layer& layer, const Mask& mask) {
 }
 
 Var TransformerStack::enter(Context& context, const Var& x, std::int64_t first) const {
+  check_made("TransformerStack", "spec", made_);
   check_rows(x, spec_.input_elements());
   KeptVector<std::int64_t> positions(static_cast<std::size_t>(x.size(1)));
   std::iota(positions.begin(), positions.end(), first);
@@ -326,6 +328,7 @@ Var TransformerStack::enter(Context& context, const Var& x, std::int64_t first) 
 
 Var TransformerStack::enter(Context& context, const Var& x, std::span<const std::int64_t> starts,
                             std::span<const std::int64_t> first) const {
+  check_made("TransformerStack", "spec", made_);
   check_rows(x, spec_.input_elements());
   const auto refuse = [](const char* argument, std::string expected, std::string got) {
     throw InvalidArgument("TransformerStack::enter", argument, std::move(expected), std::move(got));
@@ -385,6 +388,7 @@ Var AttentionPooling::operator()(Context& context, const Var& x, std::span<const
     call.mask = KeyLengths{};
     call.key_lengths = lengths;
   }
+  check_made("AttentionPooling", "query", query);
   return attention(context, repeated_rows(context, *query, x.size(0)), x, call);
 }
 

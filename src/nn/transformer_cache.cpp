@@ -3,9 +3,11 @@
 #include <string>
 #include <utility>
 
+#include "cache/checks.h"
 #include "core/starts.h"
 #include "fovea/attention/mask_definition.h"
 #include "fovea/core/profile.h"
+#include "nn/made.h"
 #include "nn/stack_memory.h"
 #include "nn/transformer_run.h"
 
@@ -54,6 +56,8 @@ void check_sequences(const Var& x, const TransformerStack::Sequences& to) {
   const auto refuse = [](const char* argument, std::string expected, std::string got) {
     throw InvalidArgument("TransformerStack::extend", argument, std::move(expected), std::move(got));
   };
+  cache::check_different(
+      to.entries, [&](const char* expected, const char* got) { refuse("sequences.entries", expected, got); });
   if (x.shape().rank() != 3) refuse("x", "[B, L, dim]", to_string(x.shape()));
   if (to.starts.empty()) {
     if (x.size(0) != entries)
@@ -188,6 +192,7 @@ TransformerStack::Cache TransformerStack::start(Context& context, const Var& mem
 
 Var TransformerStack::read(Context& context, const Var& x, const Sequences& to, const Call& call,
                            const std::function<Var(const Layer&, std::size_t, const Var&)>& memory) const {
+  check_made("TransformerStack", "spec", made_);
   check_sequences(x, to);
   Reserved reserved(to);
   std::vector<std::int64_t> first;  // the position of each entry's first row
@@ -249,6 +254,7 @@ Var TransformerStack::extend(Context& context, const Var& x, const Sequences& se
 }
 
 Var TransformerStack::extend(Context& context, const Var& x, Cache& cache, const Call& call) const {
+  check_made("TransformerStack", "spec", made_);
   if (cache.blocks_ != layers_.size())
     throw InvalidArgument("TransformerStack::extend", "cache",
                           "one made by start, of " + std::to_string(layers_.size()) + " layers",

@@ -8,6 +8,7 @@
 #include "fovea/autograd/recompute.h"
 #include "fovea/core/kept_vector.h"
 #include "nn/both_ways.h"
+#include "nn/made.h"
 #include "nn/rows_left.h"
 #include "nn/transformer_run.h"
 
@@ -57,6 +58,7 @@ void TransformerStack::run(Context& context, std::size_t i, Stream& x, const Cal
 }
 
 Var TransformerStack::operator()(Context& context, const Var& x, const Call& call) const {
+  check_made("TransformerStack", "spec", made_);
   if (reads_memory() && call.memory.empty())
     throw InvalidArgument("TransformerStack", "memory", "[B, M, dim]", "none");
   const bool memory_given =

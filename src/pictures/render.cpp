@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <initializer_list>
 #include <memory>
 #include <numbers>
 #include <set>
@@ -198,12 +199,55 @@ cairo_status_t append(void* to, const unsigned char* bytes, unsigned int count) 
   }
 }
 
+// The numbers of an item that Cairo and Pango cannot refuse themselves: Pango writes to stderr instead.
+class CheckItem {
+ public:
+  explicit CheckItem(std::size_t number) : number_(number) {}
+
+  void operator()(const Rectangle&) const {}
+  void operator()(const Path&) const {}
+  void operator()(const Text& text) const {
+    if (!(text.size > 0 && text.size <= largest_text))
+      refuse("a size above 0 and at most 1,000 units", std::to_string(text.size));
+    check_numbers({text.x, text.y});
+  }
+  void operator()(const Grid& grid) const {
+    check_cells(grid.rows, grid.columns, grid.positions.size());
+    check_numbers({grid.x, grid.y, grid.cell, grid.gap});
+  }
+  void operator()(const Image& image) const {
+    check_cells(image.rows, image.columns, image.pixels.size());
+    check_numbers({image.x, image.y, image.width, image.height});
+  }
+
+ private:
+  static constexpr double largest_text = 1000, largest_place = 1e7;
+
+  [[noreturn]] void refuse(const std::string& expected, const std::string& got) const {
+    throw InvalidArgument("render", "drawing.items[" + std::to_string(number_) + "]", expected, got);
+  }
+  void check_numbers(std::initializer_list<double> numbers) const {
+    for (const double number : numbers)
+      if (!(std::abs(number) <= largest_place))
+        refuse("places and sides of at most 10,000,000 units", std::to_string(number));
+  }
+  void check_cells(int rows, int columns, std::size_t count) const {
+    if (rows < 0 || columns < 0 ||
+        static_cast<std::size_t>(rows) * static_cast<std::size_t>(columns) != count)
+      refuse("rows x columns colours",
+             std::to_string(count) + " for " + std::to_string(rows) + " x " + std::to_string(columns));
+  }
+
+  std::size_t number_;
+};
+
 void check(const Drawing& drawing, const RenderOptions& options) {
   const auto size = [&] { return std::to_string(drawing.width) + " x " + std::to_string(drawing.height); };
   if (!(drawing.width > 0 && drawing.height > 0 && drawing.width < 1e7 && drawing.height < 1e7))
     throw InvalidArgument("render", "drawing", "sides above 0 and below 10,000,000 units", size());
   if (!(options.scale >= 0.1 && options.scale <= 16))
     throw InvalidArgument("render", "options.scale", "0.1 to 16", std::to_string(options.scale));
+  for (std::size_t n = 0; n < drawing.items.size(); ++n) std::visit(CheckItem(n), drawing.items[n]);
 }
 
 struct Pixels {

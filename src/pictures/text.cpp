@@ -2,6 +2,7 @@
 
 #include <pango/pangocairo.h>
 
+#include <algorithm>
 #include <cmath>
 #include <memory>
 #include <numbers>
@@ -52,8 +53,10 @@ PangoContext* context(Direction direction) {
   return direction == Direction::up ? up.get() : along.get();
 }
 
+// No more than an int holds.
 int in_pango(double units) {
-  return static_cast<int>(std::lround(units * PANGO_SCALE));
+  constexpr double most = 1e6;
+  return static_cast<int>(std::lround(std::min(units, most) * PANGO_SCALE));
 }
 
 Layout lay_out(const Text& text) {

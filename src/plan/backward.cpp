@@ -12,6 +12,7 @@
 #include "plan/rows.h"
 #include "plan/run.h"
 #include "plan/small_calls.h"
+#include "plan/workspace.h"
 
 namespace fovea {
 namespace {
@@ -323,6 +324,7 @@ void run_backward(const AttentionPlan::Impl& plan, const Call& call, const Atten
 }
 
 std::size_t backward_workspace_bytes(const AttentionPlan& plan, int threads, LossOf loss_of) {
+  check_threads("backward_workspace_bytes", threads);
   const AttentionPlan::Impl& impl = plan.impl();
   const AttentionShape& s = impl.shape;
   return std::max(most_backward_bytes(impl, {s.batch, s.query_len, s.key_len}, threads, loss_of),

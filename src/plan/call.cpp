@@ -9,6 +9,7 @@
 #include "plan/rows.h"
 #include "plan/run.h"
 #include "plan/small_calls.h"
+#include "plan/workspace.h"
 
 namespace fovea {
 namespace {
@@ -225,6 +226,7 @@ void run_forward(const AttentionPlan::Impl& plan, const Call& call, const Attent
 }
 
 std::size_t workspace_bytes(const AttentionPlan& plan, int threads) {
+  check_threads("workspace_bytes", threads);
   const AttentionPlan::Impl& impl = plan.impl();
   const AttentionShape& s = impl.shape;
   return std::max(most_forward_bytes(impl, {s.batch, s.query_len, s.key_len}, threads, nullptr),

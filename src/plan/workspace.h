@@ -4,6 +4,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
+
+#include "fovea/core/error.h"
 
 namespace fovea {
 
@@ -39,6 +42,11 @@ class Carver {
   std::span<std::byte> memory_;
   std::size_t used_ = 0;
 };
+
+/// Refuses a number of threads that no executor has.
+inline void check_threads(const char* function, int threads) {
+  if (threads < 1) throw InvalidArgument(function, "threads", "at least 1", std::to_string(threads));
+}
 
 /// Returns `given` if it has memory, and throws InvalidArgument if that is too small. Otherwise returns this
 /// thread's own buffer, grown to `bytes`. The result is aligned.

@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <cmath>
+#include <string>
 
 #include "fovea/train/trainer.h"
 #include "train/schedule.h"
@@ -10,6 +11,9 @@ namespace fovea::train {
 
 FitStep fit(nn::ParameterSet& parameters, const FitOptions& options, const LossFunction& loss,
             const std::function<void(const FitStep&)>& on_step) {
+  if (options.updates < 0)
+    throw InvalidArgument("fit", "options.updates", "0 or more", std::to_string(options.updates));
+  if (!loss) throw InvalidArgument("fit", "loss", "a function", "none");
   const nn::Schedule schedule = ending_at(options.schedule, options.updates);
   nn::Adam adam(parameters, options.adam);
   parameters.zero_gradients();
@@ -23,6 +27,9 @@ FitStep fit(nn::ParameterSet& parameters, const FitOptions& options, const LossF
                         .dropout_seed = (options.seed << 32) + static_cast<std::uint64_t>(update),
                         .activations = options.activations};
     const nn::Var value = loss(context, update);
+    if (value.empty() || value.value().count() != 1)
+      throw InvalidArgument("fit", "loss", "a function that returns one number, [1]",
+                            value.empty() ? "none" : to_string(value.shape()));
     step.update = update;
     step.loss = *value.value().data<float>();
     if (!std::isfinite(step.loss)) throw TrainingError(update, "the loss");

@@ -56,6 +56,11 @@ void encode(const text::Tokenizer& tokenizer, const std::string& text, std::int6
   });
 }
 
+void check_batch(const char* argument, std::int64_t batch) {
+  if (batch < 1)
+    throw InvalidArgument("Translator::translate", argument, "at least 1", std::to_string(batch));
+}
+
 // An upper bound of the bytes that are held at one time, from the peak of each batch. One batch runs on each
 // thread. Which batches reach their peaks together is not known, so the largest peaks are added.
 std::int64_t most_bytes_at_once(std::vector<std::int64_t> bytes) {
@@ -81,6 +86,7 @@ std::vector<std::vector<Translation>> Translator::translate_batch(const std::vec
 
 void Translator::translate(const std::vector<std::string>& texts, const TranslateOptions& options,
                            const TranslationDone& done, models::DecodeStats* stats) {
+  check_batch("options.batch", options.batch);
   std::vector<Line> lines(texts.size());
   default_executor().parallel_for(std::ssize(lines), [&](std::int64_t i, int) {
     encode(*tokenizer_, texts[static_cast<std::size_t>(i)], options.longest,
@@ -134,14 +140,15 @@ void Translator::translate(const std::vector<std::string>& texts, const Translat
 std::vector<std::vector<Translation>> Translator::translate(const std::vector<std::string>& lines,
                                                             const models::DecodeOptions& options,
                                                             std::size_t batch, models::DecodeStats* stats) {
+  const auto size = static_cast<std::int64_t>(batch);
+  check_batch("batch", size);
   std::vector<std::vector<Translation>> all(lines.size());
   const auto keep = [&](std::size_t i, const std::vector<Translation>& texts,
                         const std::exception_ptr& error) {
     if (error) std::rethrow_exception(error);
     all[i] = texts;
   };
-  translate(lines, {.search = options, .batch = std::max<std::int64_t>(static_cast<std::int64_t>(batch), 1)},
-            keep, stats);
+  translate(lines, {.search = options, .batch = size}, keep, stats);
   return all;
 }
 

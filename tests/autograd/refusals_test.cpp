@@ -10,6 +10,8 @@
 #include <vector>
 
 #include "fovea/autograd/ops.h"
+#include "fovea/autograd/recurrence.h"
+#include "fovea/autograd/residual.h"
 #include "fovea/core/executor.h"
 #include "fovea/core/philox.h"
 
@@ -82,6 +84,11 @@ TEST(Refusals, Layers) {
   expect_refused("embedding_sums", [&] { embedding_sums(zeros({5, 2}), inside, one_id, two_weights); });
   expect_refused("layer_norm", [] { layer_norm(zeros({2, 3}), zeros({4}), zeros({3}), 1e-5f); });
   expect_refused("layer_norm", [] { layer_norm(zeros({2, 3}), zeros({3}), zeros({4}), 1e-5f); });
+  for (const float epsilon : {-1e-5f, std::nanf(""), INFINITY}) {
+    expect_refused("layer_norm", [=] { layer_norm(zeros({2, 3}), zeros({3}), Var(), epsilon); });
+    expect_refused("rms_norm", [=] { rms_norm(zeros({2, 3}), zeros({3}), epsilon); });
+  }
+  EXPECT_NO_THROW(rms_norm(zeros({2, 3}), zeros({3}), 0.0f));
   const std::int32_t targets[] = {0, 4};
   const auto loss = [&](const Var& x, const Var& weight, const Var& bias, std::size_t count) {
     linear_cross_entropy(x, weight, bias, std::span(targets, count), 0.0f);
@@ -96,6 +103,46 @@ TEST(Refusals, Layers) {
     log_softmax_rows(logits);
   });
   expect_refused(name, [&] { loss(zeros({2, 1, 3}), zeros({5, 3}), Var(), 2); });
+  for (const float smoothing : {-0.1f, 1.0f, std::nanf("")})
+    expect_refused(name, [&] {
+      linear_cross_entropy(zeros({2, 3}), zeros({5, 3}), Var(), targets, smoothing);
+    });
+}
+
+// Those that are nothing, and shapes alone, such as the values of matrices that are read packed.
+TEST(Refusals, ValuesWithoutElements) {
+  const Var two = zeros({2});
+  for (const Var& none : {Var(), Var(Tensor::without_elements(DType::f32, {2}))}) {
+    expect_refused("add", [&] { add(none, none); });
+    expect_refused("add", [&] { add(two, none); });
+    expect_refused("multiply", [&] { multiply(none, none); });
+    expect_refused("scale", [&] { scale(none, 2.0f); });
+    expect_refused("tanh", [&] { tanh(none); });
+    expect_refused("sigmoid", [&] { sigmoid(none); });
+    expect_refused("activate", [&] { relu(none); });
+    expect_refused("gated", [&] { gated(Activation::silu, none, none); });
+    expect_refused("dropout", [&] { dropout(none, 0.5f, 1, 1); });
+    expect_refused("sum", [&] { sum(none); });
+    expect_refused("normalize_rows", [&] { normalize_rows(none); });
+    expect_refused("softplus", [&] { softplus(none); });
+    expect_refused("exp", [&] { exp(none); });
+    expect_refused("clamp", [&] { clamp(none, 0.0f, 1.0f); });
+    expect_refused("multiply_groups", [&] { multiply_groups(none, none); });
+    expect_refused("concat", [&] { concat({&none, 1}, 0); });
+    expect_refused("slice", [&] { slice(none, 0, 0, 1); });
+    expect_refused("layer_norm", [&] { layer_norm(none, two, Var(), 1e-5f); });
+    expect_refused("rms_norm", [&] { rms_norm(zeros({3, 1}), none, 1e-5f); });
+    expect_refused("residual", [&] { residual(none, none); });
+    expect_refused("linear", [&] { linear(none, zeros({4, 2}), Var()); });
+    expect_refused("squared_error", [&] { squared_error(none, none.value()); });
+    Tensor logits = none.value();
+    expect_refused("scale_and_cap", [&] { scale_and_cap(logits, 1.0f, {}); });
+  }
+  const Var matrix = Tensor::without_elements(DType::f32, {4, 2});
+  const std::int32_t ids[] = {1};
+  expect_refused("linear", [&] { linear(two, matrix, Var()); });
+  expect_refused("embedding", [&] { embedding(matrix, ids); });
+  expect_refused("linear_cross_entropy", [&] { linear_cross_entropy(zeros({1, 2}), matrix, Var(), ids); });
 }
 
 TEST(Refusals, ReductionsAndLosses) {
@@ -134,6 +181,13 @@ TEST(Refusals, CellsAndAttention) {
   expect_refused("cell_sequence", [&] {
     cell_sequence(Cell::rnn, Direction::forward, zeros({2, 4, 3}), Var(), zeros({3, 3}), zeros({3}), lengths);
   });
+  for (const std::int64_t length : {-1, 5}) {
+    const std::int64_t outside[] = {length, 4};
+    expect_refused("cell_sequence", [&] {
+      cell_sequence(Cell::rnn, Direction::forward, zeros({2, 4, 3}), Var(), zeros({3, 3}), zeros({3}),
+                    outside);
+    });
+  }
   const AttentionCall two{.num_query_heads = 2, .num_kv_heads = 2};
   expect_refused("attention", [&] { attention(two, zeros({1, 3, 5}), zeros({1, 3, 4}), zeros({1, 3, 4})); });
   expect_refused("attention", [&] { attention(two, zeros({1, 3, 4}), zeros({2, 3, 4}), zeros({1, 3, 4})); });

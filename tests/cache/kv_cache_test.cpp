@@ -73,6 +73,10 @@ TEST(KvCacheErrors, ForeignAndEmptyHandlesAreRefused) {
            [&] { a.rollback(t); }, [&] { a.truncate(t, 0); }, [&] { a.checkpoint(t); },
            [&] { a.keep(t, {}); }})
     expect_refused(call, "sequence", "released");
+  Sequence last = a.start();
+  Sequence *const none[] = {&last, nullptr}, *const twice[] = {&last, &last};
+  expect_refused([&] { a.commit(none, {}); }, "sequences", "a null pointer");
+  expect_refused([&] { a.commit(twice, {}); }, "sequences", "one of them twice");
 }
 
 TEST(KvCacheErrors, AppendAndCommitRefuseWhatDoesNotFitAndChangeNothing) {

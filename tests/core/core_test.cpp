@@ -83,6 +83,16 @@ TEST(Tensor, InvalidSizesAreRefused) {
   EXPECT_EQ(tensor.view().slice(0, 4, 0).count(), 0);
 }
 
+TEST(Tensor, AnEmptyOneHasNothingToFill) {
+  Tensor none, shape = Tensor::without_elements(DType::f32, {2, 3});
+  EXPECT_EQ(none.rank(), 0);
+  EXPECT_EQ(none.count(), 1);
+  EXPECT_THROW(none.fill(1.0), InvalidArgument);
+  EXPECT_THROW(shape.fill(1.0), InvalidArgument);
+  Tensor no_rows(DType::f32, {0, 3});
+  EXPECT_NO_THROW(no_rows.fill(1.0));
+}
+
 TEST(Tensor, CopyOfAStridedViewIsContiguous) {
   std::vector<float> values(24);
   std::iota(values.begin(), values.end(), 0.0f);

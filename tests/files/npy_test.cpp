@@ -59,6 +59,8 @@ TEST_F(Npy, RoundTrips) {
     }
   }
   EXPECT_THROW(write_npy(path("z.npy"), Tensor::zeros(DType::bf16, {1})), InvalidArgument);
+  EXPECT_THROW(write_npy(path("z.npy"), Tensor()), InvalidArgument);
+  EXPECT_THROW(write_npy(path("z.npy"), Tensor::without_elements(DType::f32, {2})), InvalidArgument);
   EXPECT_FALSE(std::filesystem::exists(path("z.npy")));
 }
 

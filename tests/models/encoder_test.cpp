@@ -4,6 +4,8 @@
 
 #include <cstring>
 
+#include "fovea/models/text_encoder.h"
+
 namespace fovea::models {
 namespace {
 
@@ -29,6 +31,35 @@ TEST(Encoder, SeesNoPaddingAndEveryWord) {
   const Tensor other_end = rows({{3, 4, 11}}), other_order = rows({{4, 3, 5}});
   EXPECT_NE(std::memcmp(alone.raw(), other_end.raw(), 16 * sizeof(float)), 0);
   EXPECT_NE(std::memcmp(alone.data<float>() + 32, other_order.data<float>() + 32, 16 * sizeof(float)), 0);
+}
+
+TEST(Encoder, RefusesTokensThatDoNotBelongTogether) {
+  nn::ParameterSet set(2);
+  const Encoder encoder(set, "encoder", {.vocabulary = 20, .dim = 16, .feed_forward = 32, .heads = 2});
+  nn::Context context;
+  EXPECT_THROW(encoder(context, {}), InvalidArgument);
+  EXPECT_THROW(encoder(context, {.size = 1, .length = 2, .ids = {3, 4}}), InvalidArgument);
+  EXPECT_THROW(encoder(context, {.size = 1, .length = 2, .ids = {3, 4}, .lengths = {3}}), InvalidArgument);
+  EXPECT_THROW(encoder.embed(context, {.size = 2, .length = 2, .ids = {3, 4}, .lengths = {2, 2}}),
+               InvalidArgument);
+}
+
+TEST(TextEncoder, TheHeadRefusesRowsOfOtherSequences) {
+  const TextEncoder model(
+      {.vocabulary = 20,
+       .stack = nn::stack_of({.layers = 1, .dim = 8, .feed_forward = 12, .heads = 2}),
+       .head = HeadSpec{.outputs = 3, .pooling = SentencePooling::Kind::mean}},
+      [](const std::string&, const Shape& shape) { return Tensor::zeros(DType::f32, shape); });
+  const Sequences sequences{{3, 4, 5}, {6}};
+  nn::Context context;
+  const nn::Var hidden = model.hidden(context, sequences);
+  EXPECT_EQ(model.head_rows(hidden, sequences).shape(), Shape({2, 8}));
+  for (const Sequences& others :
+       {Sequences{{3, 4, 5}, {6, 7}}, Sequences{{3, 4, 5}}, Sequences{}, Sequences{{3, 4, 5}, {}, {6}}})
+    EXPECT_THROW(model.head_rows(hidden, others), InvalidArgument);
+  EXPECT_THROW(model.head_rows(Tensor::zeros(DType::f32, {8, 4}), sequences), InvalidArgument);
+  EXPECT_THROW(model.logits(Tensor::zeros(DType::f32, {8, 4})), InvalidArgument);
+  EXPECT_THROW(model.logits(nn::Var()), InvalidArgument);
 }
 
 }  // namespace

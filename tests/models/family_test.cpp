@@ -129,6 +129,13 @@ TEST_P(Families, AreReadPacked) {
       ASSERT_EQ(read.data<float>()[i], expected.data<float>()[i]) << i;
     EXPECT_THROW(rows(type, type), InvalidArgument);
   }
+  const ModelFolder opened(folder);
+  const fs::path other = folder / "other";
+  const auto refused = [&](const nn::ParameterSet& parameters) {
+    EXPECT_THROW(save_model(other.string(), opened.config(), parameters), InvalidArgument);
+  };
+  with_model(opened, refused, WeightType::f32);
+  EXPECT_FALSE(fs::exists(other));
 }
 
 // The heads of a family, for labels and answers: their tensors, their numbers, and what is said of them.

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numeric>
 
 #include "fovea/core/error.h"
@@ -114,6 +115,9 @@ TEST(AnswerSpans, AreTheMostProbableOfAll) {
   }
   EXPECT_TRUE(answer_spans(logits, std::vector<AnswerRole>(ids, AnswerRole::outside)).empty());
   EXPECT_THROW(answer_spans(logits, std::span(roles).first(5)), InvalidArgument);
+  for (const std::int64_t longest : {0, -3})
+    EXPECT_THROW(answer_spans(logits, roles, {.longest = longest}), InvalidArgument);
+  EXPECT_EQ(answer_spans(logits, roles, {.longest = std::numeric_limits<std::int64_t>::max()}).size(), 1u);
 }
 
 }  // namespace

@@ -159,6 +159,17 @@ TEST(LanguageModel, SequencesReadTogetherHaveTheBitsOfEachAlone) {
     first += own.size(1);
   }
   EXPECT_THROW(model.extend({}, cache), InvalidArgument);
+  for (Sequence* sequence : {&together[0], static_cast<Sequence*>(nullptr)}) {
+    next[1].sequence = sequence;
+    try {
+      model.extend(next, cache);
+      ADD_FAILURE() << "accepted";
+    } catch (const InvalidArgument& error) {
+      EXPECT_EQ(error.function(), "LanguageModel::extend");
+      EXPECT_EQ(error.argument(), "next");
+    }
+  }
+  next[1].sequence = &together[1];
   next[1].ids = {};
   EXPECT_THROW(model.extend(next, cache), InvalidArgument);
   EXPECT_EQ(cache.length(together[0]), std::ssize(texts[0]));
@@ -313,6 +324,9 @@ TEST(LanguageModel, RefusesImpossibleSizes) {
   refused([](auto& c) { c.heads = 0; });
   refused([](auto& c) { c.layers = 0; });
   refused([](auto& c) { c.feed_forward = -1; });
+  refused([](auto& c) { c.dropout = 1.0f; });
+  refused([](auto& c) { c.dropout = std::nanf(""); });
+  refused([](auto& c) { c.attention_dropout = -0.1f; });
   LanguageModel model(good, 1);
   EXPECT_THROW(rows_of(model, {{1, 5}}), InvalidArgument);
   LanguageModelConfig shorter = good;
@@ -343,6 +357,29 @@ TEST(LanguageModel, ReadsNoMoreThanItsLongest) {
   }
   EXPECT_EQ(cache.length(sequence), 3);
   EXPECT_THROW(rows_of(model, {{1, 2, 3, 4, 1}}), InvalidArgument);
+}
+
+TEST(LanguageModel, RefusesTokensThatDoNotBelongTogether) {
+  LanguageModel model = tiny(5);
+  const Padded good = pad(std::vector<std::vector<std::int32_t>>{{1, 2, 3}, {4}});
+  const auto refused = [&](auto&& change) {
+    Padded bad = good;
+    change(bad);
+    nn::Context context;
+    EXPECT_THROW(model.hidden(context, bad), InvalidArgument);
+    EXPECT_THROW(model.loss(context, bad), InvalidArgument);
+  };
+  refused([](Padded& tokens) { tokens.size = 0; });
+  refused([](Padded& tokens) { tokens.size = -2; });
+  refused([](Padded& tokens) { tokens.length = 0; });
+  refused([](Padded& tokens) { tokens.length = 2; });
+  refused([](Padded& tokens) { tokens.ids.pop_back(); });
+  refused([](Padded& tokens) { tokens.lengths.clear(); });
+  refused([](Padded& tokens) { tokens.lengths.push_back(1); });
+  refused([](Padded& tokens) { tokens.lengths[0] = 4; });
+  refused([](Padded& tokens) { tokens.lengths[1] = -1; });
+  EXPECT_THROW(model.logits(nn::Var()), InvalidArgument);
+  EXPECT_THROW(model.logits(Tensor::zeros(DType::f32, {8, 2})), InvalidArgument);  // of 16 elements
 }
 
 class Folder : public testing::Test {
@@ -461,6 +498,17 @@ TEST_F(Folder, RefusesOtherModels) {
   write_config(good);
   EXPECT_NO_THROW(load_language_model(path.string()));
   EXPECT_THROW(load_model(path.string()), FileError);  // it is no translator
+}
+
+// Its config() has sizes only, and a folder of them would say that it is a Starcoder2.
+TEST_F(Folder, RefusesToSaveTheModelOfASpec) {
+  save_model(path.string(), tiny(32));
+  const LanguageModel ours = load_language_model(path.string());
+  EXPECT_NO_THROW(save_model(path.string(), ours));
+  const LanguageModel same({.vocabulary = words, .stack = ours.stack().spec()},
+                           [](const std::string& name, const Shape& shape) { return drawn(name, shape); });
+  EXPECT_THROW(save_model((path / "other").string(), same), InvalidArgument);
+  EXPECT_FALSE(std::filesystem::exists(path / "other"));
 }
 
 }  // namespace

@@ -132,6 +132,21 @@ TEST_F(Folders, PackedFromTheFileAsFromMemory) {
   }
 }
 
+// Packed matrices have no values that could be written, so nothing is.
+TEST_F(Folders, RefusesToSaveWhatWasReadPacked) {
+  for (const Kind& kind : every_kind()) {
+    save_model(path("m"), *kind.make(0.0f, 1));
+    const auto read = ModelFolder(path("m")).sequence_to_sequence(autograd::WeightType::f32);
+    EXPECT_THROW(save_model(path("other"), *read), InvalidArgument) << kind.name;
+  }
+  const LanguageModelConfig config{
+      .vocabulary = 5, .dim = 8, .feed_forward = 8, .heads = 2, .layers = 1, .mixers = {LayerMixer::gla}};
+  save_model(path("m"), LanguageModel(config, 1));
+  const LanguageModel read = ModelFolder(path("m")).language_model(autograd::WeightType::int8);
+  EXPECT_THROW(save_model(path("other"), read), InvalidArgument);
+  EXPECT_FALSE(fs::exists(path("other")));
+}
+
 // Only types that a tensor can have: the file stores an integer where the model has numbers.
 TEST_F(Folders, AnIntegerIsNoWeight) {
   const auto model = every_kind().front().make(0.0f, 1);

@@ -9,6 +9,7 @@
 
 #include "fovea/core/executor.h"
 #include "fovea/core/philox.h"
+#include "fovea/models/beam_search.h"
 #include "fovea/models/language_model.h"
 
 namespace fovea::models {
@@ -323,6 +324,14 @@ TEST(Generate, RefusesWrongArguments) {
   EXPECT_THROW(generate(model, Ids{13}, {}), InvalidArgument);
   EXPECT_THROW(generate(model, Ids{-1}, {}), InvalidArgument);
   EXPECT_THROW(generate(model, Ids{1}, {.length = -1}), InvalidArgument);
+  for (const TokenRules& rules :
+       {TokenRules{.no_repeat_ngram = -1}, TokenRules{.min_length = -1}, TokenRules{.min_new = -1},
+        TokenRules{.forced_bos = 13}, TokenRules{.forced_bos = -1}, TokenRules{.forced_eos = {13, -1}}}) {
+    EXPECT_THROW(generate(model, Ids{1}, {.rules = rules, .length = 1}), InvalidArgument);
+    KvCache cache({.layers = model.cache_layers()});
+    EXPECT_THROW(beam_search(model, cache, Ids{1}, {.rules = rules}), InvalidArgument);
+  }
+  EXPECT_NO_THROW(generate(model, Ids{1}, {.rules = {.forced_eos = {13, 2}}, .length = 1}));
   EXPECT_THROW(generate(model, Ids{1}, {.top_p = 2.0, .length = 0}), InvalidArgument);
 }
 

@@ -154,6 +154,8 @@ TEST(SimilarityTest, FollowsTheDefinitions) {
   EXPECT_EQ(best_of({1.0, 3.0, 1.0, 2.0}), (std::vector<std::size_t>{1, 3, 0, 2}));
   EXPECT_EQ(best_of({1.0, 3.0, 1.0, 2.0}, 2), (std::vector<std::size_t>{1, 3}));
   EXPECT_EQ(best_of({1.0}, 2), (std::vector<std::size_t>{0}));
+  const double nan = std::nan("");
+  EXPECT_EQ(best_of({1.0, nan, 3.0, nan, 2.0}), (std::vector<std::size_t>{2, 4, 0, 1, 3}));
 }
 
 TEST(SentencePoolingTest, FollowsTheDefinitions) {

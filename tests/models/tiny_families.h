@@ -134,13 +134,13 @@ inline FamilyKind kind_of(const ModelFolder& folder) {
 
 // The parameters of the model of a folder, which `use` gets as long as the model lives.
 template <class Use>
-void with_model(const ModelFolder& folder, Use&& use) {
+void with_model(const ModelFolder& folder, Use&& use, ModelFolder::Packed packed = {}) {
   if (kind_of(folder) == FamilyKind::encoder)
-    use(folder.text_encoder().parameters());
+    use(folder.text_encoder(packed).parameters());
   else if (kind_of(folder) == FamilyKind::translator)
-    use(folder.sequence_to_sequence()->parameters());
+    use(folder.sequence_to_sequence(packed)->parameters());
   else
-    use(folder.language_model().parameters());
+    use(folder.language_model(packed).parameters());
 }
 
 inline std::string loaded(const std::filesystem::path& folder) {

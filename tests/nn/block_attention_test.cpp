@@ -358,6 +358,8 @@ TEST(BlockAttention, Refusals) {
   autograd::Tape tape;
   Context training{.tape = &tape};
   expect_refused([&] { attention.extend(training, Var(x), {cache, 0, 1, entries}); }, "context");
+  Sequence* const none[] = {nullptr};
+  expect_refused([&] { attention.extend(context, Var(x), {cache, 0, 1, none}); }, "to.sequences");
 }
 
 // Pages that are gone are noticed, and not read as others.

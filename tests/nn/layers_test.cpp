@@ -11,6 +11,10 @@
 #include "fovea/attention/make_mod.h"
 #include "fovea/core/dtype.h"
 #include "fovea/nn/attention.h"
+#include "fovea/nn/recurrent_mixer.h"
+#include "fovea/nn/resampler.h"
+#include "fovea/nn/transformer.h"
+#include "nn/compare.h"
 
 namespace fovea::nn {
 namespace {
@@ -334,6 +338,38 @@ TEST(Layers, AttentionIsInBf16WhereItsOptionsAllow) {
   for (const AttentionOptions& options : {plain, alibi, dropping})
     EXPECT_EQ(rounded_only_by_projections(options), !cpu_has_avx512_bf16());
   EXPECT_TRUE(rounded_only_by_projections(named));
+}
+
+TEST(Layers, ThoseThatWereMadeWithoutSizesAreRefused) {
+  Context context;
+  const Var x = Tensor::zeros(DType::f32, {1, 2, 4}), row = Tensor::zeros(DType::f32, {1, 4});
+  const std::int32_t ids[] = {0};
+  KvCache cache({.layers = {{.num_kv_heads = 1, .head_dim = 4}}});
+  Sequence sequence = cache.start();
+  Sequence* const entries[] = {&sequence};
+  expect_refused([&] { Linear()(context, x); }, "weight");
+  expect_refused([&] { Norm()(context, x); }, "weight");
+  expect_refused([&] { Embedding()(context, ids); }, "table");
+  expect_refused([&] { RnnLayer().step(context, row, row); }, "weight");
+  expect_refused([&] { RnnLayer().sequence(context, x, autograd::Direction::forward, {}, {}); }, "weight");
+  expect_refused([&] { MultiHeadAttention()(context, x, x, {}); }, "options");
+  expect_refused([&] { MultiHeadAttention().append(context, x, {cache, 0, entries}); }, "options");
+  expect_refused([&] { MultiHeadAttention().attend_cached(context, x, {}, {}); }, "options");
+  expect_refused([&] { AttentionPooling()(context, x, {}); }, "query");
+  expect_refused([&] { Resampler()(context, x, {}); }, "options");
+  expect_refused([&] { RecurrentMixer()(context, x, {}); }, "options");
+  const TransformerStack stack;
+  expect_refused([&] { stack(context, x, {}); }, "spec");
+  expect_refused([&] { stack.enter(context, x); }, "spec");
+  expect_refused([&] { stack.extend(context, x, {.cache = cache, .entries = entries}, {}); }, "spec");
+  TransformerStack::Cache none;
+  expect_refused([&] { stack.extend(context, x, none, {}); }, "spec");
+  expect_refused([] { scale_score({nullptr}, 4); }, "matrices");
+  ParameterSet set(1);
+  Linear linear(set, "l", 4, 4);
+  const Tensor before = linear.weight->value.clone();
+  expect_refused([&] { scale_score({linear.weight, nullptr}, 4); }, "matrices");
+  EXPECT_EQ(largest_difference(linear.weight->value, before), 0.0f);
 }
 
 }  // namespace

@@ -136,6 +136,24 @@ TEST(AdamState, ABadGradientChangesNothingAndIsNamed) {
   }
 }
 
+TEST(AdamState, RefusesNumbersThatAreNone) {
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  ParameterSet set(1);
+  Parameter& one = set.constant("one", {1}, 2.0f);
+  for (const AdamOptions& bad :
+       {AdamOptions{.beta1 = 1.0}, AdamOptions{.beta1 = -0.1}, AdamOptions{.beta2 = 1.0},
+        AdamOptions{.beta2 = nan}, AdamOptions{.epsilon = 0.0}, AdamOptions{.epsilon = nan},
+        AdamOptions{.clip_norm = -1.0}, AdamOptions{.clip_norm = nan}})
+    EXPECT_THROW(Adam(set, bad), InvalidArgument);
+  Adam adam(set, {});
+  one.gradient.fill(1.0);
+  for (const double rate : {nan, -0.1, std::numeric_limits<double>::infinity()})
+    EXPECT_THROW(adam.step(rate), InvalidArgument);
+  EXPECT_EQ(adam.steps(), 0);
+  EXPECT_EQ(one.value.data<float>()[0], 2.0f);
+  EXPECT_EQ(one.gradient.data<float>()[0], 1.0f);
+}
+
 TEST(AdamState, ContinuesFromItsSavedState) {
   const auto run = [](int steps, Adam& adam, Parameter& p, int from) {
     for (int t = from; t < from + steps; ++t) {

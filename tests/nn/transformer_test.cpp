@@ -340,6 +340,19 @@ TEST_P(Stacks, RefuseMissingMemoryAndForeignCaches) {
   EXPECT_THROW(reading.start(context), InvalidArgument);
   TransformerStack::Cache foreign;
   EXPECT_THROW(plain.extend(context, x, foreign, {}), InvalidArgument);
+  KvCache cache({.layers = plain.cache_layers()});
+  Sequence sequence = cache.start();
+  Sequence *const none[] = {&sequence, nullptr}, *const twice[] = {&sequence, &sequence};
+  for (const std::span<Sequence* const> entries : {std::span(none), std::span(twice)}) {
+    EXPECT_THROW(plain.extend(context, x, {.cache = cache, .entries = entries}, {.mask = Causal{}}),
+                 InvalidArgument);
+  }
+  EXPECT_EQ(cache.length(sequence), 0);
+  ParameterSet set(1);
+  const MultiHeadAttention attention(set, "rotary", kDim,
+                                     {.num_query_heads = 1, .rope = Rotary(Rope{.rotary_dim = 4}, 16)});
+  KvCache one({.layers = {attention.cache_layer()}});
+  EXPECT_THROW(attention.append(context, x, {one, 0, none}), InvalidArgument);
 }
 
 INSTANTIATE_TEST_SUITE_P(Norms, Stacks, testing::Values(NormPlace::pre, NormPlace::post),

@@ -5,6 +5,7 @@
 #include <pango/pangocairo.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -228,6 +229,45 @@ TEST(Render, RefusesImpossibleSizes) {
   EXPECT_THROW(rasterise(Drawing{.width = 9e6, .height = 10}), InvalidArgument);
   EXPECT_THROW(rasterise(one_text("a"), {.scale = 0}), InvalidArgument);
   EXPECT_THROW(rasterise(one_text("a"), {.scale = std::nan("")}), InvalidArgument);
+}
+
+TEST(Render, RefusesItemsThatCannotBeDrawn) {
+  const double nan = std::nan("");
+  const auto text = [](double size, double x = 0) {
+    return Text{.x = x, .y = 20, .text = "a", .size = size, .paint = {}};
+  };
+  const auto drawing = [](const inspect::Item& item) {
+    Drawing one{.width = 50, .height = 50};
+    one.items = {inspect::Rectangle{}, item};
+    return one;
+  };
+  const std::vector<inspect::Item> bad{
+      text(nan),
+      text(0),
+      text(-1),
+      text(1e6),
+      text(13, nan),
+      inspect::Grid{.rows = 2, .columns = 2, .positions = {0, 1, 0}},
+      inspect::Grid{.gap = 0.1, .rows = 2, .columns = 2, .positions = {}},
+      inspect::Grid{.rows = -1, .columns = -1, .positions = {0}},
+      inspect::Grid{.cell = nan, .rows = 1, .columns = 1, .positions = {0}},
+      inspect::Image{.width = 4, .height = 4, .rows = 2, .columns = 2, .pixels = {{}, {}}},
+      inspect::Image{.width = 4, .height = 4, .rows = -2, .columns = 2, .pixels = {}},
+      inspect::Image{.width = 1e300, .height = 4, .rows = 1, .columns = 1, .pixels = {{}}}};
+  for (std::size_t n = 0; n < bad.size(); ++n) {
+    for (const Format format : {Format::png, Format::svg, Format::pdf}) {
+      try {
+        render(drawing(bad[n]), format);
+        ADD_FAILURE() << "drawn: " << n;
+      } catch (const InvalidArgument& error) {
+        EXPECT_EQ(error.argument(), "drawing.items[1]") << n;
+      }
+    }
+    EXPECT_THROW(rasterise(drawing(bad[n])), InvalidArgument) << n;
+  }
+  Text wide = text(13);
+  wide.limit = 1e300;
+  EXPECT_NO_THROW(rasterise(drawing(wide)));
 }
 
 TEST(Shaping, ACharacterWithoutAFontIsReportedOnce) {

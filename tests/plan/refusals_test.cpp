@@ -53,6 +53,14 @@ TEST(Refusals, SpecsThatPartsOfTheKeysCannotServe) {
   EXPECT_NO_THROW(make_plan({.score = Additive{}, .mods = {AlibiBias{}}}, small, both));
 }
 
+TEST(Refusals, WorkspacesOfNoThreads) {
+  const AttentionPlan plan = make_plan({}, small);
+  for (const int threads : {0, -1, std::numeric_limits<int>::min()}) {
+    expect_refused([&] { workspace_bytes(plan, threads); }, "workspace_bytes", "threads");
+    expect_refused([&] { backward_workspace_bytes(plan, threads); }, "backward_workspace_bytes", "threads");
+  }
+}
+
 TEST(Refusals, ParametersOfNormalizers) {
   const double nan = std::numeric_limits<double>::quiet_NaN();
   for (const double alpha : {1.0, 1.009, 2.001, 0.0, -1.5, nan})

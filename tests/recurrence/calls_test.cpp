@@ -299,6 +299,12 @@ TEST(RecurrenceCalls, AWorkspaceOfThePlansSizeIsEnough) {
   }
 }
 
+TEST(RecurrenceCalls, RefuseWorkspacesOfNoThreads) {
+  const Call call;
+  EXPECT_THROW(workspace_bytes(call.plan, 0), InvalidArgument);
+  EXPECT_THROW(backward_workspace_bytes(call.plan, -1), InvalidArgument);
+}
+
 TEST(RecurrencePlans, SayWhatRuns) {
   const Call call;
   const RecurrencePlan plan = make_recurrence_plan(call.c.spec, call.c.plan_shape(), {.kernel = "reference"});

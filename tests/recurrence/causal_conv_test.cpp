@@ -324,6 +324,9 @@ TEST(CausalConvPlans, SayWhatRunsAndRefuseWrongSizes) {
   refused({}, {.len = -1, .channels = 1}, {}, "shape.len");
   refused({}, {.batch = 1 << 20, .len = 1 << 20, .channels = 2}, {}, "shape");
   refused({}, {.channels = 1}, {.kernel = "avx1024"}, "options.kernel");
+  const CausalConvPlan plan = make_causal_conv_plan({}, {.channels = 1});
+  expect_refused([&] { workspace_bytes(plan, 0); }, "workspace_bytes", "threads");
+  expect_refused([&] { backward_workspace_bytes(plan, 0); }, "backward_workspace_bytes", "threads");
 }
 
 }  // namespace

@@ -375,6 +375,9 @@ TEST(SelectiveScanPlans, SayWhatRunsAndRefuseWrongSizes) {
   refused({.channels = 6, .groups = 4}, "shape.groups");
   refused({.channels = 6, .state_dim = 0}, "shape.state_dim");
   refused({.batch = 1 << 20, .len = 1 << 20, .channels = 2}, "shape");
+  const SelectiveScanPlan plan = make_selective_scan_plan({}, {.channels = 1});
+  expect_refused([&] { workspace_bytes(plan, 0); }, "workspace_bytes", "threads");
+  expect_refused([&] { backward_workspace_bytes(plan, 0); }, "backward_workspace_bytes", "threads");
 }
 
 }  // namespace

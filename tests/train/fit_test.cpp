@@ -61,5 +61,19 @@ TEST(Fit, StopsAtALossThatIsNotFinite) {
   EXPECT_TRUE(std::isfinite(*line.slope.value.data<float>()));
 }
 
+TEST(Fit, RefusesWhatCannotBeTrained) {
+  Line line;
+  const auto good = [&](nn::Context& context, std::int64_t) { return line.loss(context); };
+  EXPECT_THROW(fit(line.set, {.updates = -1}, good), InvalidArgument);
+  EXPECT_THROW(fit(line.set, {.updates = 1}, {}), InvalidArgument);
+  EXPECT_THROW(fit(line.set, {.updates = 1}, [](auto&, auto) { return nn::Var(); }), InvalidArgument);
+  EXPECT_THROW(
+      fit(line.set, {.updates = 1}, [](auto&, auto) { return nn::Var(Tensor::zeros(DType::f32, {2})); }),
+      InvalidArgument);
+  EXPECT_THROW(fit(line.set, {.updates = 1, .schedule = nn::Constant{-1.0}}, good), InvalidArgument);
+  EXPECT_THROW(fit(line.set, {.updates = 1, .adam = {.beta1 = 2.0}}, good), InvalidArgument);
+  EXPECT_EQ(*line.slope.value.data<float>(), 0.0f);
+}
+
 }  // namespace
 }  // namespace fovea::train

@@ -163,6 +163,9 @@ TEST(Translator, LinesAreHandedOnInTheirOrder) {
     EXPECT_EQ(next, text.size());
     EXPECT_GT(stats.tokens, 0);
   }
+  EXPECT_THROW(translator.translate(text, {.batch = 0}, [](auto, const auto&, const auto&) {}),
+               InvalidArgument);
+  EXPECT_THROW(translator.translate(text, models::DecodeOptions{}, 0), InvalidArgument);
   EXPECT_THROW(translator.translate(text, {.search = {.beam_size = 0}},
                                     [](auto, const auto&, const auto& error) {
                                       if (error) std::rethrow_exception(error);

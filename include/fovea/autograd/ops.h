@@ -1,9 +1,9 @@
 // Here is reverse-mode differentiation: the tape, and the differentiable operations on f32 tensors. Layers
 // with parameters are in nn/. Open this header first; var.h explains the tape.
 //
-// Each op's backward stands beside its forward in src/autograd. Every op checks the shapes of its arguments
-// (InvalidArgument). Attention runs on the engine. `...` is any leading shape,
-// contiguous.
+// Each op's backward stands beside its forward in src/autograd. Every op checks the shapes of its arguments.
+// An argument without elements is refused where it is not said that it may be empty (InvalidArgument).
+// Attention runs on the engine. `...` is any leading shape, contiguous.
 #pragma once
 
 #include <cstdint>
@@ -149,7 +149,8 @@ Var cell_step(Cell cell, const Var& gates, const Var& state, const Var& weight, 
 enum class Direction : std::uint8_t { forward, backward };
 /// All steps of a padded batch. gates [B, T, G*H], state [B, S*H] (empty: zeros) -> states [B, T, S*H]. Steps
 /// t >= lengths[b] copy the state unchanged (forward), or hold the initial state (backward direction, which
-/// starts at lengths[b]-1). They pass no gradient to `gates`.
+/// starts at lengths[b]-1). They pass no gradient to `gates`. Throws InvalidArgument for a length outside
+/// [0, T].
 Var cell_sequence(Cell cell, Direction direction, const Var& gates, const Var& state, const Var& weight,
                   const Var& bias, std::span<const std::int64_t> lengths);
 /// The part h of a cell's states [..., S*H], which other layers read: [..., H].

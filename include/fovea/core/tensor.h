@@ -154,6 +154,7 @@ using ConstTensorView = BasicTensorView<const std::byte>;
 /// Owns contiguous, 64-byte aligned elements. Copies of a Tensor share the elements; `clone` copies them.
 class Tensor {
  public:
+  /// An empty tensor: it has rank 0, so its count is 1, but no element.
   Tensor() = default;
   /// The elements are not initialised. Throws std::bad_alloc when memory runs out.
   Tensor(DType dtype, Shape shape);
@@ -199,6 +200,7 @@ class Tensor {
   /// The same elements under another shape with as many elements.
   Tensor reshape(Shape shape) const;
   Tensor clone() const { return copy_of(view()); }
+  /// Throws InvalidArgument for an empty tensor.
   void fill(double value);
 
  private:

@@ -22,15 +22,15 @@ enum class Reuse : std::uint8_t { on, off };
 enum class SourceEnd : std::uint8_t { appended, as_given };
 
 struct DecodeOptions {
-  int beam_size = 1;
+  int beam_size = 1;  ///< at least 1
   /// A finished hypothesis scores log p / length^normalize.
   double normalize = 1.0;
-  /// Longest output: factor · source length + extra.
+  /// Longest output: factor · source length + extra. The factor is from 0 to 10^6.
   double length_factor = 2.0;
   std::int64_t length_extra = 10;
   /// For measurements: exactly this many steps, in which EOS is never chosen. 0: off.
   std::int64_t exact_length = 0;
-  int n_best = 1;
+  int n_best = 1;  ///< from 1 to beam_size
   Reuse reuse = Reuse::on;
   std::int32_t bos = 2, eos = 3;
   SourceEnd source_end = SourceEnd::appended;
@@ -69,8 +69,8 @@ struct DecodeStats {
 };
 
 /// The n_best hypotheses of each source, best first. Sources are ids without EOS, unless source_end is
-/// as_given, and not empty. All of them form one batch. Throws InvalidArgument for an empty source, for a
-/// beam_size or an n_best below 1, and for a model whose log-probabilities are NaN.
+/// as_given, and not empty. All of them form one batch. Throws InvalidArgument for an empty source, for
+/// options outside their ranges, and for a model whose log-probabilities are NaN.
 std::vector<std::vector<Hypothesis>> decode(SequenceToSequence& model,
                                             const std::vector<std::vector<std::int32_t>>& sources,
                                             const DecodeOptions& options, DecodeStats* stats = nullptr);

@@ -15,8 +15,8 @@ namespace fovea::models {
 /// A batch of sequences of ids, the shorter ones filled up with `pad`.
 struct Padded {
   std::int64_t size = 0, length = 0;
-  std::vector<std::int32_t> ids;      ///< [size, length]
-  std::vector<std::int64_t> lengths;  ///< [size]
+  std::vector<std::int32_t> ids = {};      ///< [size, length]
+  std::vector<std::int64_t> lengths = {};  ///< [size], each of them at most `length`
 };
 /// Throws InvalidArgument for no sequences, or an empty one.
 Padded pad(std::span<const std::vector<std::int32_t>> sequences, std::int32_t pad_id = 0);
@@ -33,7 +33,8 @@ class Encoder {
   /// Throws what nn::TransformerStack throws.
   Encoder(nn::ParameterSet& set, const std::string& name, const EncoderConfig& config);
   /// tokens.ids [size, length] -> [size, length, dim]. Rows at or beyond an entry's length are seen by no
-  /// other row. `weights`: as in TransformerStack::Call.
+  /// other row. `weights`: as in TransformerStack::Call. Throws InvalidArgument for tokens whose members do
+  /// not belong together.
   nn::Var operator()(nn::Context& context, const Padded& tokens,
                      const std::function<Tensor*(std::string_view, std::size_t)>& weights = {}) const;
   /// Embeddings and positions alone, [size, length, dim]: the input for a stack of the caller's own.

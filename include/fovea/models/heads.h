@@ -56,12 +56,13 @@ struct AnswerSpan {
 };
 
 struct AnswerOptions {
-  std::int64_t longest = 15;  ///< ids
+  std::int64_t longest = 15;  ///< ids, at least 1
   std::int64_t count = 1;     ///< spans that are returned at most
 };
 
 /// The most probable answers, best first; of equally probable ones the first. logits [ids, 2] are of the
-/// begin and of the end. Throws InvalidArgument unless there is a role for each id.
+/// begin and of the end. Throws InvalidArgument unless there is a role for each id,
+/// and for a longest below 1.
 std::vector<AnswerSpan> answer_spans(const Tensor& logits, std::span<const AnswerRole> roles,
                                      const AnswerOptions& options = {});
 

@@ -54,8 +54,8 @@ struct LanguageModelSpec {
 /// folder of its own kind.
 class LanguageModel {
  public:
-  /// Throws InvalidArgument for sizes below 1, unless dim / heads is an even whole number, and unless there
-  /// is a mixer for each layer or none.
+  /// Throws InvalidArgument for sizes below 1, for rates outside [0, 1), unless dim / heads is an even whole
+  /// number, and unless there is a mixer for each layer or none.
   LanguageModel(const LanguageModelConfig& config, std::uint64_t seed);
   /// The same in `parameters`, which are empty: a reader's have a source, from which the values come.
   LanguageModel(const LanguageModelConfig& config, nn::ParameterSet parameters);
@@ -65,6 +65,8 @@ class LanguageModel {
 
   /// Of a model that was made of a LanguageModelSpec its sizes only; heads are those of the first block.
   const LanguageModelConfig& config() const noexcept { return config_; }
+  /// Whether the model was made of a LanguageModelConfig, so that config() says all of it.
+  bool has_config() const noexcept { return has_config_; }
   nn::ParameterSet& parameters() noexcept { return *parameters_; }
   const nn::ParameterSet& parameters() const noexcept { return *parameters_; }
   const nn::TransformerStack& stack() const noexcept { return stack_; }
@@ -74,6 +76,7 @@ class LanguageModel {
 
   /// The input of the output layer, [size, length, dim]. Row i depends on tokens 0..i of its sequence alone,
   /// so no row depends on padding at the end. `weights` and `log_decays`: as in TransformerStack::Call.
+  /// Throws InvalidArgument for tokens whose members do not belong together, as `loss` does.
   nn::Var hidden(nn::Context& context, const Padded& tokens,
                  const std::function<Tensor*(std::string_view, std::size_t)>& weights = {},
                  const std::function<Tensor*(std::size_t)>& log_decays = {});
@@ -82,6 +85,7 @@ class LanguageModel {
   nn::Var loss(nn::Context& context, const Padded& tokens, const LossOptions& options = {},
                autograd::CrossEntropyStats* stats = nullptr);
   /// What softmax makes probabilities of, for rows of `hidden` [..., dim]: [rows, vocabulary]. Not recorded.
+  /// Throws InvalidArgument for rows of another width.
   Tensor logits(const nn::Var& hidden);
   /// log p(next token | ...) over the vocabulary, for rows of `hidden` [..., dim]: [rows, vocabulary]. Not
   /// recorded.
@@ -115,6 +119,7 @@ class LanguageModel {
   nn::Var output_bias(nn::Context& context) const { return bias_ ? context.use(*bias_) : nn::Var(); }
 
   LanguageModelConfig config_;
+  bool has_config_ = false;
   float embedding_factor_ = 1.0f, logit_factor_ = 1.0f;
   std::optional<float> logit_cap_;
   std::unique_ptr<nn::ParameterSet> parameters_;
@@ -201,7 +206,7 @@ std::span<const std::int32_t> read_prompt(LanguageModel& model, KvCache& cache, 
 /// model with recurrences has the model_type "fovea-language", our own names, and is read with the same bits.
 /// Embeddings have no factor there. So the file's embeddings are multiplied by the factor, and the last layer
 /// norm is divided by it, because the logits are made from it with the same table. Each costs one rounding.
-/// Throws FileError.
+/// Throws FileError, and InvalidArgument for a model that was made of a LanguageModelSpec or read packed.
 void save_model(const std::string& folder, const LanguageModel& model);
 /// Throws FileError for a config with features that this model lacks, and for missing, unexpected or wrongly
 /// shaped tensors, which it names.

@@ -97,7 +97,7 @@ TextEncoderSpec text_encoder_spec(const FamilyConfig& config);
 TranslatorSpec translator_spec(const FamilyConfig& config);
 /// Writes a folder that ModelFolder and transformers read: `config` as config.json, and the parameters of a
 /// model of its family under the family's names, in f32. Throws InvalidArgument for a config of no family and
-/// for parameters that it does not have, and FileError.
+/// for parameters that it does not have or that were read packed, and FileError.
 void save_model(const std::string& folder, const std::string& config, const nn::ParameterSet& parameters);
 
 /// What a folder is, as far as can be seen without reading its weights.
@@ -123,7 +123,8 @@ std::filesystem::path config_path(const std::filesystem::path& folder);
 /// folder/training.json.
 std::filesystem::path training_path(const std::filesystem::path& folder);
 
-/// folder/config.json and folder/model.safetensors.
+/// folder/config.json and folder/model.safetensors. Throws FileError, and InvalidArgument for a model that
+/// was read packed.
 void save_model(const std::string& folder, const SequenceToSequence& model);
 /// ModelFolder(folder).sequence_to_sequence().
 std::unique_ptr<SequenceToSequence> load_model(const std::string& folder);

@@ -25,7 +25,8 @@ std::string_view to_string(Similarity similarity);
 /// InvalidArgument for other shapes.
 std::vector<double> similarities(Similarity similarity, const Tensor& query, const Tensor& passages);
 
-/// The numbers of the largest scores, best first; of equal scores the first. `count` of them at most; 0: all.
+/// The numbers of the largest scores, best first; of equal scores the first, NaN last. `count` of them at
+/// most; 0: all.
 std::vector<std::size_t> best_of(const std::vector<double>& scores, std::size_t count = 0);
 
 }  // namespace fovea::models

@@ -82,10 +82,10 @@ class TextEncoder {
                  const std::function<Tensor*(std::string_view, std::size_t)>& weights = {}) const;
   /// The rows of `hidden`, which is of these sequences, that the head reads: one for each sequence
   /// [sequences, dim], or all of them [all ids, dim]. Not recorded. Throws InvalidArgument without a head,
-  /// and for a sequence without the id of HeadSpec::row_of_id.
+  /// for rows of other sequences, and for a sequence without the id of HeadSpec::row_of_id.
   Tensor head_rows(const nn::Var& hidden, std::span<const std::vector<std::int32_t>> sequences) const;
   /// What the head makes of rows [..., dim]: [rows, outputs]. Not recorded. Throws InvalidArgument without a
-  /// head.
+  /// head, and for rows of another width.
   Tensor logits(const nn::Var& rows) const;
   /// logits(head_rows(hidden(sequences, types), sequences)).
   Tensor logits(std::span<const std::vector<std::int32_t>> sequences,

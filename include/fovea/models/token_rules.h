@@ -10,7 +10,8 @@
 
 namespace fovea::models {
 
-/// Lengths and n-grams count the prompt too; that of a translator is the id that its decoder reads first.
+/// Lengths and n-grams count the prompt too; that of a translator is the id that its decoder reads first. A
+/// model that writes by them throws InvalidArgument for negative numbers and for forced ids that it lacks.
 struct TokenRules {
   std::int64_t no_repeat_ngram = 0;  ///< no n ids in a row stand twice in the text; 0: they may
   std::int64_t min_length = 0;       ///< an id of `ends` is forbidden before the text has so many ids

@@ -1,5 +1,6 @@
 // The small layers: Linear, Norm, Embedding, RnnLayer. Each is a plain struct of parameters with one forward.
-// Attention is in attention.h, whole Transformer blocks are in blocks.h and transformer.h.
+// Attention is in attention.h, whole Transformer blocks are in blocks.h and transformer.h. A layer that its
+// default constructor made has no parameters, and its calls throw InvalidArgument.
 #pragma once
 
 #include <cstdint>
@@ -62,7 +63,8 @@ struct Norm {
   autograd::ResidualNorm of_residual(Context& context, const Var& x, const Var& y,
                                      const autograd::DropoutOf& dropout,
                                      const autograd::ResidualReads& reads = {}) const;
-  Var gamma(Context& context) const { return weight ? context.use(*weight) : ones; }
+  /// The weight, or ones.
+  Var gamma(Context& context) const;
 };
 
 struct Embedding {
@@ -104,7 +106,7 @@ struct RnnLayer {
 /// keys like these then have scores of a standard deviation near 1 at any width, and near 1/2 in attention
 /// layers, whose projections have query_key_value_gain. One update of Adam then changes the scores by no more
 /// than it changes those of the scaled dot product. Call this once, right after the matrices were declared.
-/// Throws InvalidArgument for no matrix or dim < 1.
+/// Throws InvalidArgument for no matrix, a null one or dim < 1.
 void scale_score(std::initializer_list<Parameter*> matrices, std::int64_t dim);
 
 /// Before training: copies "<name>.q_proj.weight" into "<name>.k_proj.weight" for every attention in `set`.

@@ -33,8 +33,9 @@ using Schedule = std::variant<Constant, InverseSquareRoot, WarmupCosine>;
 double learning_rate(const Schedule& schedule, std::int64_t step);
 
 struct AdamOptions {
-  double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;
-  double clip_norm = 0.0;  ///< largest global gradient norm; 0: no clipping
+  double beta1 = 0.9, beta2 = 0.999;  ///< in [0, 1)
+  double epsilon = 1e-8;              ///< above 0
+  double clip_norm = 0.0;             ///< largest global gradient norm; 0: no clipping
 };
 
 /// Kingma & Ba 2015, arXiv 1412.6980, with bias correction. The state is two tensors for each parameter and
@@ -43,11 +44,11 @@ struct AdamOptions {
 /// p, enters the moments and the global norm.
 class Adam {
  public:
-  /// `parameters` must outlive it.
+  /// `parameters` must outlive it. Throws InvalidArgument for options outside their ranges.
   Adam(ParameterSet& parameters, AdamOptions options);
   /// Scales all gradients by `gradient_scale`, clips, updates values and zeroes gradients. Returns the global
   /// norm after scaling, before clipping. If the norm is not finite, nothing is changed; first_bad_gradient
-  /// names the parameter.
+  /// names the parameter. Throws InvalidArgument for a rate that is negative or not finite.
   double step(double rate, double gradient_scale = 1.0);
   /// How many steps were taken: those of the bias correction.
   std::int64_t steps() const noexcept { return steps_; }

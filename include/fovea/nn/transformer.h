@@ -181,6 +181,7 @@ class TransformerStack {
            const std::function<Var(const Layer&, std::size_t, const Var&)>& memory) const;
 
   StackSpec spec_;
+  bool made_ = false;  // not by the default constructor
   std::vector<Layer> layers_;
   std::optional<Norm> embedding_norm_, norm_;
   Linear projection_;               // of StackSpec::input_dim

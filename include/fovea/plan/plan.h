@@ -179,6 +179,7 @@ std::int64_t longest_entry(std::span<const std::int64_t> starts) noexcept;
 enum class LossOf : std::uint8_t { output, weights };
 
 /// Bytes of workspace that forward (backward) calls of this plan need with an executor of that many threads.
+/// Throws InvalidArgument for fewer than one, as those of the other plans do.
 std::size_t workspace_bytes(const AttentionPlan& plan, int threads);
 std::size_t backward_workspace_bytes(const AttentionPlan& plan, int threads, LossOf loss_of = LossOf::output);
 

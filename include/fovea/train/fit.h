@@ -30,7 +30,8 @@ struct FitStep {
 using LossFunction = std::function<nn::Var(nn::Context& context, std::int64_t update)>;
 
 /// `options.updates` steps of Adam on `loss`. With WarmupCosine{.updates = 0} the schedule ends with the
-/// training. Returns the last step. Throws TrainingError when a loss or a gradient is not finite.
+/// training. Returns the last step. Throws TrainingError when a loss or a gradient is not finite,
+/// and InvalidArgument for options outside their ranges, for no loss, and for one that is not one number.
 FitStep fit(nn::ParameterSet& parameters, const FitOptions& options, const LossFunction& loss,
             const std::function<void(const FitStep&)>& on_step = {});
 

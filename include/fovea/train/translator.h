@@ -52,7 +52,8 @@ class Translator {
   /// and cut into batches, which run side by side (models::for_batches_in_order). With packed matrices, as
   /// `load` reads them, a line has the same bits in any batch. Once options.search.cancelled returns true,
   /// lines that are not done have no call. A model whose numbers are NaN is an error of each line. The
-  /// peak_state_bytes of `stats` are the sum of the largest batches, as many as run side by side.
+  /// peak_state_bytes of `stats` are the sum of the largest batches, as many as run side by side. Throws
+  /// InvalidArgument for a batch below 1.
   void translate(const std::vector<std::string>& lines, const TranslateOptions& options,
                  const TranslationDone& done, models::DecodeStats* stats = nullptr);
   /// The texts of all lines. Throws the error of the first line that has one.

@@ -12,6 +12,7 @@
 #include "fovea/models/mixers.h"
 #include "models/configs.h"
 #include "models/family/tensors.h"
+#include "models/read_packed.h"
 
 namespace fovea::models {
 namespace {
@@ -220,10 +221,11 @@ TranslatorSpec translator_spec(const FamilyConfig& config) {
 void save_model(const std::string& folder, const std::string& config, const nn::ParameterSet& parameters) {
   const FamilyConfig read = read_family(config).config;
   const Family* family = find_family(read.model_type);
+  check_not_read_packed(parameters);
+  files::TensorFile file = family_tensors(*family, read, parameters);
   std::error_code error;
   std::filesystem::create_directories(folder, error);
   if (error) throw FileError(folder, -1, "cannot be made: " + error.message());
-  files::TensorFile file = family_tensors(*family, read, parameters);
   file.metadata["format"] = "pt";
   files::save_safetensors(folder + "/model.safetensors", file);
   files::write_file(config_path(folder), config);

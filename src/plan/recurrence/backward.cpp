@@ -6,6 +6,7 @@
 #include "plan/recurrence/prepare.h"
 #include "plan/recurrence/saved.h"
 #include "plan/small_calls.h"
+#include "plan/workspace.h"
 
 namespace fovea {
 namespace {
@@ -148,6 +149,7 @@ void run(const RecurrencePlan::Impl& plan, const RecurrenceInputs& inputs, const
 }  // namespace
 
 std::size_t backward_workspace_bytes(const RecurrencePlan& plan, int threads) {
+  check_threads("backward_workspace_bytes", threads);
   const RecurrenceShape& s = plan.shape();
   return bytes_of(plan.impl(), {s.batch, s.len, s.batch}, threads) + workspace_slack;
 }

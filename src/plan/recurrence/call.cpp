@@ -7,6 +7,7 @@
 #include "plan/recurrence/saved.h"
 #include "plan/recurrence/states.h"
 #include "plan/small_calls.h"
+#include "plan/workspace.h"
 
 namespace fovea {
 namespace {
@@ -142,6 +143,7 @@ void run(const RecurrencePlan::Impl& plan, const RecurrenceInputs& inputs, const
 }  // namespace
 
 std::size_t workspace_bytes(const RecurrencePlan& plan, int threads) {
+  check_threads("workspace_bytes", threads);
   const RecurrenceShape& s = plan.shape();
   return recur_bytes(plan.impl(), {s.batch, s.len, s.batch}, s.len, threads) + workspace_slack;
 }

@@ -12,6 +12,7 @@
 #include "plan/recurrence/stored.h"
 #include "plan/rows.h"
 #include "plan/small_calls.h"
+#include "plan/workspace.h"
 
 namespace fovea {
 
@@ -263,9 +264,11 @@ Shape state_shape(const SelectiveScanShape& shape, std::int64_t batch) {
 }
 
 std::size_t workspace_bytes(const SelectiveScanPlan& plan, int threads) {
+  check_threads("workspace_bytes", threads);
   return bytes_of(plan.impl(), largest_call(plan.shape()), threads, Pass::forward) + workspace_slack;
 }
 std::size_t backward_workspace_bytes(const SelectiveScanPlan& plan, int threads) {
+  check_threads("backward_workspace_bytes", threads);
   return bytes_of(plan.impl(), largest_call(plan.shape()), threads, Pass::backward) + workspace_slack;
 }
 
