@@ -261,9 +261,10 @@ double bar_chart_width(const BarChart& chart, const Measure& measure) {
 }  // namespace
 
 std::vector<double> nice_ticks(double low, double high, int count) {
-  // Values that differ by roundings alone are one.
-  if (!(high - low > 1e-9 * std::max(std::abs(low), std::abs(high)))) {
-    const double pad = low == 0 ? 1 : std::abs(low) * 0.1;
+  // Values that differ by roundings alone are one, and so are those that are nearly 0.
+  const double largest = std::max(std::abs(low), std::abs(high));
+  if (!(high - low > 1e-9 * largest) || largest < 1e-300) {
+    const double pad = largest < 1e-300 ? 1 : largest * 0.1;
     low -= pad;
     high += pad;
   }
