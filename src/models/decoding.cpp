@@ -263,10 +263,6 @@ std::vector<std::vector<Hypothesis>> decode(SequenceToSequence& model,
     throw InvalidArgument("decode", "options.beam_size", "at least 1", std::to_string(options.beam_size));
   if (options.n_best < 1)
     throw InvalidArgument("decode", "options.n_best", "at least 1", std::to_string(options.n_best));
-  if (options.n_best > options.beam_size)
-    throw InvalidArgument("decode", "options.n_best",
-                          "at most the beam_size, " + std::to_string(options.beam_size),
-                          std::to_string(options.n_best));
   if (!std::isfinite(options.normalize))
     throw InvalidArgument("decode", "options.normalize", "a finite number",
                           std::to_string(options.normalize));

@@ -313,7 +313,6 @@ TEST(DecodingErrors, AreNamed) {
   const Sentences good{{5, 6}};
   EXPECT_THROW(decode(*model, good, {.beam_size = 0}), InvalidArgument);
   EXPECT_THROW(decode(*model, good, {.n_best = 0}), InvalidArgument);
-  EXPECT_THROW(decode(*model, good, {.beam_size = 2, .n_best = 3}), InvalidArgument);
   EXPECT_THROW(decode(*model, good, {.normalize = std::nan("")}), InvalidArgument);
   for (const double factor : {-1.0, std::nan(""), 1e300})
     EXPECT_THROW(decode(*model, good, {.length_factor = factor}), InvalidArgument);

@@ -30,7 +30,7 @@ struct DecodeOptions {
   std::int64_t length_extra = 10;
   /// For measurements: exactly this many steps, in which EOS is never chosen. 0: off.
   std::int64_t exact_length = 0;
-  int n_best = 1;  ///< from 1 to beam_size
+  int n_best = 1;  ///< at least 1; fewer are returned where fewer are found
   Reuse reuse = Reuse::on;
   std::int32_t bos = 2, eos = 3;
   SourceEnd source_end = SourceEnd::appended;
