@@ -133,7 +133,8 @@ class Table {
       double sum = 0.0;
       for_sources(pair.first, [&](std::int64_t from) {
         to->place = place(from, target);
-        sum += static_cast<double>(at(to++->place));
+        sum += static_cast<double>(at(to->place));
+        ++to;
       });
       for (Share* share = first; share < to; ++share)
         share->value = sum > 0.0 ? static_cast<float>(static_cast<double>(at(share->place)) / sum) : 0.0f;

@@ -64,7 +64,8 @@ Var TransformerStack::operator()(Context& context, const Var& x, const Call& cal
   const bool memory_given =
       !(call.memory.empty() && call.memory_lengths.empty() && call.memory_starts.empty());
   if (!reads_memory() && memory_given)
-    throw InvalidArgument("TransformerStack", "memory", "none, because no block reads one", "a memory");
+    throw InvalidArgument("TransformerStack", "memory", "none, because no block reads one",
+                          call.memory.empty() ? "lengths or starts of one" : "a memory");
   if (context.training() && context.activations == Activations::recomputed)
     return leave(context, Stream(run_recomputed(context, x, call), call));
   if (merges_rows()) RowsLeft::check(call);

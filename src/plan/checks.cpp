@@ -139,7 +139,7 @@ void OverlapCheck::check_in_order() const {
 void OverlapCheck::check() const {
   // A call of many sequences whose states lie apart writes as many views.
   constexpr std::size_t most_pairwise = 16;
-  if (written_count_ > most_pairwise) return check_in_order();
+  if (written_count_ > most_pairwise || !others_.empty()) return check_in_order();
   for (std::size_t i = 0; i < written_count_; ++i) {
     for (std::size_t j = i + 1; j < written_count_; ++j) check(written_[i], written_[j]);
     for (std::size_t j = 0; j < read_count_; ++j) check(written_[i], read_[j]);

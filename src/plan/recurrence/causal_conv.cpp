@@ -47,6 +47,8 @@ RecurrenceSizes check_inputs(const char* function, const Plan& plan, const Causa
   check_view(function, "x", inputs.x, plan.dtype, plan.tokens(sizes));
   check_contiguous(function, "weight", inputs.weight, plan.wide(), plan.weight());
   if (is_given(inputs.bias)) check_contiguous(function, "bias", inputs.bias, plan.wide(), plan.bias());
+  if (is_given(inputs.initial_state))
+    check_contiguous(function, "initial_state", inputs.initial_state, plan.wide(), plan.states(sizes));
   return sizes;
 }
 
@@ -74,7 +76,6 @@ void check_outputs(const char* function, const Plan& plan, const CausalConvInput
 void check_gradients(const char* function, const Plan& plan, const CausalConvInputs& inputs,
                      const CausalConvLoss& loss, const CausalConvGradients& g, const RecurrenceSizes& sizes) {
   refuse_state_list(function, "initial_states", inputs.initial_states.size());
-  check_states(function, {.initial_state = inputs.initial_state}, plan.wide(), plan.states(sizes));
   if (!is_given(loss.d_output) && !is_given(loss.d_final_state))
     throw InvalidArgument(function, "d_output", "a derivative by the output or by the final state",
                           "neither");

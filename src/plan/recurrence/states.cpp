@@ -39,8 +39,6 @@ void check_list(const char* function, const ListName& name, std::span<const View
 }  // namespace
 
 void check_states(const char* function, const CallStates& states, DType dtype, const Shape& shape) {
-  if (is_given(states.initial_state))
-    check_contiguous(function, "initial_state", states.initial_state, dtype, shape);
   if (is_given(states.final_state))
     check_contiguous(function, "final_state", states.final_state, dtype, shape);
   check_list(function, {"initial_states", "initial_state"}, states.initial_states,

@@ -23,7 +23,8 @@ CallStates states_of(const Inputs& inputs, const Outputs& outputs) {
   return {inputs.initial_state, inputs.initial_states, outputs.final_state, outputs.final_states};
 }
 
-/// Checks the views against `shape`, that of all sequences' states in one tensor, whose first axis they are.
+/// Checks all but initial_state, which is one of a call's inputs. `shape` is that of all states in one
+/// tensor.
 void check_states(const char* function, const CallStates& states, DType dtype, const Shape& shape);
 /// For functions that take states in one tensor alone: refuses a list of `count` of them.
 void refuse_state_list(const char* function, const char* list, std::size_t count);
