@@ -13,6 +13,7 @@
 #include "bench/shares.h"
 #include "bench/timing.h"
 #include "fovea/core/error.h"
+#include "fovea/core/memory.h"
 #include "fovea/core/profile.h"
 #include "fovea/models/batcher.h"
 #include "fovea/models/batches.h"
@@ -226,6 +227,8 @@ void measure_all(
     const Beside beside(rivals, options, [&] { return worker->rival_request(folder.path()); });
     std::map<std::tuple<std::int64_t, WeightType, int>, Turns> turns;
     std::map<std::int64_t, std::int64_t> tokens;
+    // A turn finds the memory of the one before it, as a rival's does, whose process keeps what it has.
+    const KeepMemory keep;
     // Weights of one type are packed once a round. Round -1 warms memory, threads and code.
     for (std::int64_t round = -1; round < bench.rounds; ++round) {
       for (const WeightType weights : bench.weights) {
