@@ -133,7 +133,7 @@ class PairTerms : public ForwardChunk<float> {
     return {x, stride_, 1, state_, columns.stride, (p.key_dim + 1) / 2};
   }
   HWY_INLINE ChunkTerm<Bf16Pair> ByPairs(const Bf16Pair* pairs, const Bf16Pair* x) const {
-    return {pairs, kPairs, 1, x, columns.stride, (at.count + 1) / 2};
+    return {pairs, kPairs, 1, x, columns.stride, (at.count + 1) / 2, Triangle::lower};
   }
   HWY_INLINE ChunkTerm<Bf16Pair> Writes(const Bf16Pair* tokens, const RowsAt<float>& x, const Bf16Pair* pairs,
                                         Bf16Pair* decayed) const {

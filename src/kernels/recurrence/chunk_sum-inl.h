@@ -77,6 +77,10 @@ class FetchedRows {
   int64_t next_ = 0, end_ = 0;
 };
 
+/// The zeros of an A by pairs of tokens: row m of a lower triangle is 0 behind column m, that of an upper one
+/// before it.
+enum class Triangle { none, lower, upper };
+
 /// A(m, j) = a[m·am + j·ak], and B [k][ldb], by elements X.
 template <class X>
 struct ChunkTerm {
@@ -84,6 +88,13 @@ struct ChunkTerm {
   int64_t am, ak;
   const X* b;
   int64_t ldb, k;
+  Triangle triangle = Triangle::none;
+
+  /// The columns of A in which rows [m, m + rows) are not all 0.
+  HWY_INLINE int64_t Begin(int64_t m) const { return triangle == Triangle::upper ? m / kNumbers<X> : 0; }
+  HWY_INLINE int64_t End(int64_t m, int64_t rows) const {
+    return triangle == Triangle::lower ? HWY_MIN(k, ElementsOf<X>(m + rows)) : k;
+  }
 };
 
 /// to = diag(end_factors) (diag(factors) A B + diag(from_factors) from + the products of `more`). Null
@@ -103,9 +114,8 @@ struct ChunkSum {
   const T* end_factors = nullptr;
   ChunkTerm<X> more[2] = {};
   int64_t more_count = 0;
-  bool triangular = false;  // row m of A of `more` is 0 behind column m
-  T* saved = nullptr;       // a second copy of the result in the shape of `to`, past the caches
-  X* pairs = nullptr;       // [rows / 2][to_stride]: the result in pairs of rows; for elements that are pairs
+  T* saved = nullptr;  // a second copy of the result in the shape of `to`, past the caches
+  X* pairs = nullptr;  // [rows / 2][to_stride]: the result in pairs of rows; for elements that are pairs
 };
 
 /// The rows of `count` that go by six, before those that go by five. Sixteen rows are 6 + 5 + 5 and not
@@ -119,12 +129,12 @@ HWY_INLINE int64_t SixesEnd(int64_t count) {
 /// sum += A B for some rows and vectors. All accumulators stay in registers, as in Micro of
 /// simd/math-inl.h.
 template <int kRows, int kVectors, class T, class X, class V>
-HWY_INLINE void AddTerm(const ChunkTerm<X>& p, int64_t m, int64_t n, int64_t depth,
-                        V (&sum)[kRows][kVectors]) {
+HWY_INLINE void AddTerm(const ChunkTerm<X>& p, int64_t m, int64_t n, V (&sum)[kRows][kVectors]) {
   const hn::ScalableTag<T> d;
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(d)), am = p.am, ak = p.ak, ldb = p.ldb;
-  const X *a = p.a + m * am, *b = p.b + n;
-  for (int64_t k = 0; k < depth; ++k, a += ak, b += ldb) {
+  const int64_t begin = p.Begin(m), end = p.End(m, kRows);
+  const X *a = p.a + m * am + begin * ak, *b = p.b + n + begin * ldb;
+  for (int64_t k = begin; k < end; ++k, a += ak, b += ldb) {
     V row[kVectors];
     FOVEA_UNROLL for (int v = 0; v < kVectors; ++v) row[v] = LoadElements(d, b + v * lanes);
     FOVEA_UNROLL for (int r = 0; r < kRows; ++r) {
@@ -180,16 +190,12 @@ HWY_INLINE void SumBlock(const ChunkSum<T, X>& p, int64_t m, int64_t n) {
           hn::LoadU(d, p.product + (m + r) * p.product_stride + n + v * lanes);
     }
   } else {
-    AddTerm<kRows, kVectors, T>(p.first, m, n, p.first.k, sum);
+    AddTerm<kRows, kVectors, T>(p.first, m, n, sum);
   }
   if (p.factors) ScaleSums(p.factors + m, sum);
   if (p.from && !begins)
     ForFrom(p, m, n, sum, [](V factor, V x, V& to) HWY_ATTR { to = hn::MulAdd(factor, x, to); });
-  for (int64_t i = 0; i < p.more_count; ++i) {
-    const int64_t k = p.more[i].k;
-    AddTerm<kRows, kVectors, T>(p.more[i], m, n, p.triangular ? HWY_MIN(k, ElementsOf<X>(m + kRows)) : k,
-                                sum);
-  }
+  for (int64_t i = 0; i < p.more_count; ++i) AddTerm<kRows, kVectors, T>(p.more[i], m, n, sum);
   if (p.end_factors) ScaleSums(p.end_factors + m, sum);
   if (p.saved) {
     T* saved = p.saved + m * p.to_stride + n;
@@ -237,10 +243,12 @@ HWY_INLINE int64_t AddBlocks(const ChunkSum<T>& p, int64_t m, int64_t n, int64_t
   const hn::ScalableTag<T> d;
   using V = hn::Vec<decltype(d)>;
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(d)), am = kSideBySide ? 1 : p.first.am,
-                ak = p.first.ak, ldb = p.first.ldb, depth = p.first.k, from_stride = p.from_stride,
-                to_stride = p.to_stride, step = p.from_factors ? p.from_factors_step : 0;
+                ak = p.first.ak, ldb = p.first.ldb, begin = p.first.Begin(m), end = p.first.End(m, kRows),
+                from_stride = p.from_stride, to_stride = p.to_stride,
+                step = p.from_factors ? p.from_factors_step : 0;
   const T one = 1, *factors = p.from_factors ? p.from_factors + m * step : &one;
-  const T *from = p.from + m * from_stride, *a_rows = p.first.a + m * am, *b_rows = p.first.b;
+  const T *from = p.from + m * from_stride, *a_rows = p.first.a + m * am + begin * ak,
+          *b_rows = p.first.b + begin * ldb;
   T* to = p.to + m * to_stride;
   for (; n + kVectors * lanes <= n_count; n += kVectors * lanes) {
     fetch.Some();
@@ -253,7 +261,7 @@ HWY_INLINE int64_t AddBlocks(const ChunkSum<T>& p, int64_t m, int64_t n, int64_t
       FOVEA_UNROLL for (int v = 0; v < kVectors; ++v) sum[r][v] = hn::Mul(by, hn::LoadU(d, x + v * lanes));
     }
     const T *a = a_rows, *b = b_rows + n;
-    for (int64_t k = 0; k < depth; ++k, a += ak, b += ldb) {
+    for (int64_t k = begin; k < end; ++k, a += ak, b += ldb) {
       V row[kVectors];
       FOVEA_UNROLL for (int v = 0; v < kVectors; ++v) row[v] = hn::LoadU(d, b + v * lanes);
       FOVEA_UNROLL for (int r = 0; r < kRows; ++r) {
@@ -294,7 +302,11 @@ HWY_INLINE void SumRows(const ChunkSum<T, X>& p, int64_t m, int64_t n_count, Fet
       SumBlock<kRows, 4>(p, m, n);
     }
   }
-  if (kTileVectors == 4 && n < n_count) fetch.Some();
+  if (kTileVectors == 4 && n < n_count) {
+    fetch.Some();
+    // Eight rows are most of a backward pass, which fetches 700 lines in a chunk and forward 256.
+    if (kRows == 8) fetch.Some();
+  }
   for (; n + 2 * lanes <= n_count; n += 2 * lanes) {
     if (kTileVectors == 2) fetch.Some();
     SumBlock<kRows, 2>(p, m, n);
@@ -305,8 +317,8 @@ HWY_INLINE void SumRows(const ChunkSum<T, X>& p, int64_t m, int64_t n_count, Fet
 /// m_count rows of n_count columns, whole vectors.
 template <class T, class X>
 HWY_NOINLINE void Sum(int64_t m_count, int64_t n_count, const ChunkSum<T, X>& p, FetchedRows<T>& fetch) {
-  // One vector of columns: eight sums, since six wait for each other's dot products. Numbers gain nothing.
-  if constexpr (kNumbers<X> == 2) {
+  // One vector of columns: eight sums, since six wait for each other.
+  if constexpr (kNumbers<X> == 2 || kTileVectors == 4) {
     if (n_count == static_cast<int64_t>(hn::Lanes(hn::ScalableTag<T>()))) {
       int64_t m = 0;
       for (; m + 8 <= m_count; m += 8) SumRows<8>(p, m, n_count, fetch);

@@ -251,6 +251,7 @@ class BackwardUnit {
       ChunkSum<T, Element> sum{
           .to = to, .to_stride = stride, .first = TermOf(ends.LeftRows(), m_.z.RightRows())};
       sum.more[0] = TermOf(pairs.LeftColumns(), m_.d_outputs.RightRows());
+      sum.more[0].triangle = WriterTriangle(c_);
       sum.more_count = 1;
       Sum(at.count, stride, sum, fetch_);
       Fill(T{0}, (kChunk - at.count) * stride, to + at.count * stride);

@@ -83,7 +83,6 @@ HWY_INLINE void WriteRows(Terms& x, const T* state, T* written, FetchedRows<T>& 
   if (c.b) {
     sum.more[0] = x.EraseValues();
     sum.more_count = 1;
-    sum.triangular = true;
   } else {
     sum.from = x.rows.values.data;
     sum.from_stride = x.rows.values.stride;
@@ -178,7 +177,6 @@ HWY_INLINE void ReadOutputs(const Terms& x, const RecurrenceResults<T>& results,
   sum.more[0] = x.KeyPairs(reader, written);
   if (x.c.b) sum.more[1] = x.BPairs(reader, written);
   sum.more_count = x.c.b ? 2 : 1;
-  sum.triangular = true;
   x.Multiply(at.count, sum);
   Sum(at.count, stride, sum, fetch);
   for (int64_t i = 0; i < at.count; ++i) {

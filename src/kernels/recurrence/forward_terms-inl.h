@@ -88,7 +88,7 @@ struct NumberTerms : ForwardChunk<T> {
     return {x.data, x.stride, 1, state, this->columns.stride, this->p.key_dim};
   }
   HWY_INLINE ChunkTerm<T> ByPairs(const T* pairs, const RowsAt<T>& x) const {
-    return {pairs, kChunk, 1, x.data, x.stride, this->at.count};
+    return {pairs, kChunk, 1, x.data, x.stride, this->at.count, Triangle::lower};
   }
   HWY_INLINE ChunkTerm<T> Writes(const RowsAt<T>& writers, const RowsAt<T>& x, T* decayed) const {
     if (!this->DecaysWrites()) return {writers.data, 1, writers.stride, x.data, x.stride, this->at.count};

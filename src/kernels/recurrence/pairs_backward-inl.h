@@ -59,6 +59,12 @@ HWY_INLINE void ForReaders(const RecurrenceProblem<T>& p, bool queries, const Ch
   rows(EraseReach(p), g.ek, g.eb, g.de);
 }
 
+/// The products of pairs by writer rows. Those of several query heads stand below each other.
+template <class T>
+HWY_INLINE Triangle WriterTriangle(const Chunk<T>& c) {
+  return c.readers == 1 ? Triangle::upper : Triangle::none;
+}
+
 /// Decays that are the same for all channels. With G the derivative by the undecayed products of pairs,
 /// dx = decays dx_start + G y and dy = decays dy_end + G^T x.
 template <class T>
@@ -80,15 +86,15 @@ HWY_NOINLINE void ScalarPairsBackward(const RecurrenceProblem<T>& p, const Chunk
     for (int64_t i = 0; i < count; ++i)
       g.from_start[i] = reach != Reach::before ? c.to_token[i] : i > 0 ? c.to_token[i - 1] : T(1);
     const auto term = [&](const T* products, const T* y) {
-      return products ? ChunkTerm<T>{products, kChunk, 1, y, dim, count} : ChunkTerm<T>{};
+      return products ? ChunkTerm<T>{products, kChunk, 1, y, dim, count, Triangle::lower} : ChunkTerm<T>{};
     };
     add(dx, g.from_start, term(by_k, c.k), term(by_b, c.b));
   };
   ForReaders(p, queries, c, g, undecayed, reader_rows);
   const auto writer_rows = [&](const T* by_q, const T* by_e, T* dy) {
     const int64_t rows = queries ? c.QueryRows(count) : 0;
-    add(dy, c.to_end, {by_q, 1, kChunk, c.q, dim, rows},
-        by_e ? ChunkTerm<T>{by_e, 1, kChunk, c.e, dim, count} : ChunkTerm<T>{});
+    add(dy, c.to_end, {by_q, 1, kChunk, c.q, dim, rows, WriterTriangle(c)},
+        by_e ? ChunkTerm<T>{by_e, 1, kChunk, c.e, dim, count, Triangle::upper} : ChunkTerm<T>{});
   };
   writer_rows(g.qk, g.ek, g.dk);
   if (c.b) writer_rows(g.qb, g.eb, g.db);
@@ -205,7 +211,7 @@ HWY_NOINLINE void MildPairsBackward(const RecurrenceProblem<T>& p, const ChunkAt
   };
   const auto reader_rows = [&](Reach reach, const T* by_k, const T* by_b, T* dx) {
     const auto term = [&](const T* products, const T* y) {
-      return products ? ChunkTerm<T>{products, kChunk, 1, y, dim, count} : ChunkTerm<T>{};
+      return products ? ChunkTerm<T>{products, kChunk, 1, y, dim, count, Triangle::lower} : ChunkTerm<T>{};
     };
     add(dx, term(by_k, c.k_start), term(by_b, c.b_start));
     const int64_t shift = reach == Reach::before;
@@ -215,8 +221,8 @@ HWY_NOINLINE void MildPairsBackward(const RecurrenceProblem<T>& p, const ChunkAt
   const auto writer_rows = [&](const T* by_q, const T* by_e, T* dy) HWY_ATTR {
     const int64_t rows = queries ? c.QueryRows(count) : 0;
     for (int64_t j = 0; j < count; ++j) MultiplyInto(c.to_token + (count - 1) * dim, dim, dy + j * dim);
-    add(dy, {by_q, 1, kChunk, c.q_start, dim, rows},
-        by_e ? ChunkTerm<T>{by_e, 1, kChunk, c.e_start, dim, count} : ChunkTerm<T>{});
+    add(dy, {by_q, 1, kChunk, c.q_start, dim, rows, WriterTriangle(c)},
+        by_e ? ChunkTerm<T>{by_e, 1, kChunk, c.e_start, dim, count, Triangle::upper} : ChunkTerm<T>{});
     for (int64_t j = 0; j < count * dim; j += static_cast<int64_t>(hn::Lanes(d)))
       hn::StoreU(hn::Mul(hn::LoadU(d, dy + j), Reciprocal(d, hn::LoadU(d, c.to_token + j))), d, dy + j);
   };
