@@ -301,6 +301,19 @@ TEST(Dropout, DecidesByTheDocumentedByte) {
   }
 }
 
+// Rates are multiples of 1/256, as the documentation says: 1/512 is the largest that drops nothing.
+TEST(Dropout, DropsNothingUpToHalfOfItsResolution) {
+  const Tensor x = random_tensor({32768}, 5);
+  const auto dropped = [&](float rate) {
+    const Tensor y = dropout(x, rate, 1, 2).value();
+    std::int64_t count = 0;
+    for (std::int64_t i = 0; i < x.count(); ++i) count += y.data<float>()[i] != x.data<float>()[i];
+    return count;
+  };
+  EXPECT_EQ(dropped(1.0f / 512.0f), 0);
+  EXPECT_GT(dropped(1.0f / 500.0f), x.count() / 2);  // those that are kept are scaled
+}
+
 // Every op whose sums run over rows, large enough to be split.
 TEST(Threads, TheirNumberChangesNoBit) {
   const auto run = [](Executor* executor) {
