@@ -240,9 +240,9 @@ void beam_search(LanguageModel& model, KvCache& cache, std::span<const BeamReque
                  const BeamsDone& done, const BeamsTogether& together) {
   for (const BeamRequest& request : requests) {
     (void)Beams(request.prompt, request.options);
-    check_rules("beam_search", request.options.rules, model.config().vocabulary);
-    check_generation(model, request.prompt, {});
-    check_room(model, std::ssize(request.prompt), request.options.length);
+    check_rules({"beam_search"}, request.options.rules, model.config().vocabulary);
+    check_generation({"beam_search"}, model, request.prompt, {});
+    check_room({"beam_search"}, model, std::ssize(request.prompt), request.options.length);
   }
   Searches(model, cache, requests, done, together).run();
 }
@@ -272,7 +272,7 @@ void beam_search(SequenceToSequence& model, std::span<const BeamRequest> request
   for (const BeamRequest& request : requests) {
     if (request.prompt.empty())
       throw InvalidArgument("beam_search", "sources", "at least one token in each source", "an empty source");
-    check_rules("beam_search", request.options.rules, model.vocabulary());
+    check_rules({"beam_search"}, request.options.rules, model.vocabulary());
   }
   if (start.id < 0 || start.id >= model.vocabulary())
     throw InvalidArgument("beam_search", "options.start", "an id below " + std::to_string(model.vocabulary()),

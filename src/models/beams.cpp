@@ -23,7 +23,8 @@ Beams::Beams(std::span<const std::int32_t> prompt, const BeamOptions& options)
   if (!(options.repetition_penalty > 0.0) || !std::isfinite(options.repetition_penalty))
     refuse("repetition_penalty", "a number above 0", std::to_string(options.repetition_penalty));
   if (options.length < 1) refuse("length", "at least 1", std::to_string(options.length));
-  if (options.draws) check_choices(sample_options());
+  if (options.draws)
+    check_choices({.function = "beam_search", .options = "options.draws."}, sample_options());
 }
 
 bool Beams::goes_on(std::int64_t written) const {
