@@ -78,23 +78,23 @@ bool is_whole(const Generated& written, const SampleOptions& options, const Ends
   return ended || std::ssize(written.ids) >= options.length;
 }
 
-// The logits, and those of ids that were read or written less by the penalty.
-std::vector<float> penalized(std::span<const float> logits, std::span<const std::int32_t> read,
-                             const Generated& written, double penalty) {
-  std::vector<float> changed(logits.begin(), logits.end());
-  for (const std::span<const std::int32_t> ids : {read, std::span<const std::int32_t>(written.ids)}) {
+}  // namespace
+
+std::vector<float> penalized(std::span<const float> numbers, std::span<const std::int32_t> read,
+                             std::span<const std::int32_t> written, double penalty) {
+  std::vector<float> changed(numbers.begin(), numbers.end());
+  if (penalty == 1.0) return changed;
+  for (const std::span<const std::int32_t> ids : {read, written}) {
     for (const std::int32_t id : ids) {
       const auto at = static_cast<std::size_t>(id);
       if (at >= changed.size()) continue;
-      // From the unchanged logit: an id that stands in the text twice is changed once.
-      const double logit = logits[at];
-      changed[at] = static_cast<float>(logit > 0.0 ? logit / penalty : logit * penalty);
+      // From the unchanged number: an id that stands in the text twice is changed once.
+      const double number = numbers[at];
+      changed[at] = static_cast<float>(number > 0.0 ? number / penalty : number * penalty);
     }
   }
   return changed;
 }
-
-}  // namespace
 
 void write_next(std::span<const float> logits, std::span<const std::int32_t> read,
                 const SampleOptions& options, Generated& written) {
@@ -109,13 +109,13 @@ void write_next(std::span<const float> logits, std::span<const std::int32_t> rea
   if (options.repetition_penalty == 1.0 && options.rules.empty()) {
     id = sample(log_probabilities, options, uniform);
   } else {
-    std::vector<float> ruled = penalized(logits, read, written, options.repetition_penalty);
+    std::vector<float> ruled = penalized(logits, read, written.ids, options.repetition_penalty);
     const TextSoFar text{read, written.ids, options.length};
     apply(options.rules, text, ruled);
     const bool none = std::ranges::none_of(ruled, [](float score) { return std::isfinite(score); });
     const std::string rule =
         none ? rule_without_choice(options.rules, text,
-                                   penalized(logits, read, written, options.repetition_penalty))
+                                   penalized(logits, read, written.ids, options.repetition_penalty))
              : "";
     if (!rule.empty())
       throw InvalidArgument("generate", "rules", "at least one id that may be written",

@@ -39,6 +39,11 @@ std::vector<std::int32_t> kept_ids(std::span<const float> log_probabilities, con
 std::vector<std::size_t> draw_without_replacement(std::span<const double> log_weights, std::size_t count,
                                                   const std::function<double(std::size_t)>& uniform);
 
+/// The logits or log-probabilities, and those of ids that were read or written less by the repetition penalty
+/// (SampleOptions).
+std::vector<float> penalized(std::span<const float> numbers, std::span<const std::int32_t> read,
+                             std::span<const std::int32_t> written, double penalty);
+
 /// What errors call the function that a caller has called, and what it was given.
 struct CallNames {
   const char *function, *prompt = "prompt", *options = "options.";
