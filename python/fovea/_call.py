@@ -115,7 +115,7 @@ def attention(
             (batch, head, i, j), see `Predicate`.
         normalizer: `Sparsemax()`, ...; None: `Softmax()`.
         scale: multiplies the score; None: 1/sqrt(head_dim) for ScaledDot, 1 for others.
-        dropout: the share of weights dropped, rounded to k/256.
+        dropout: the share of weights dropped, rounded to k/256; 1/512 or less drops none.
         precision: the lowest precision of f32 products that is acceptable: "full", "higher" (three bf16 terms for
             each number: as exact as "full"), "high" (two terms) or "medium" (one term). A CPU without bf16 tiles
             (AMX) computes more exactly than asked. In several terms an infinite element of a query or key may give

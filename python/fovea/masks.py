@@ -276,7 +276,8 @@ class BigBird(Mask):
 
 
 class Tree(_Integers):
-    """j is i or an ancestor of i (speculative decoding, trees of thoughts).
+    """j is i or an ancestor of i (speculative decoding, trees of thoughts). Positions outside the list see nothing
+    and are not seen.
 
     Args:
         parents: parents[n] <= n; a root is its own parent.
@@ -293,7 +294,8 @@ class Tree(_Integers):
 
 class Groups(_Integers):
     """groups[j] <= groups[i]: bidirectional inside a group, causal between groups. A vision-language-action policy
-    has group 0 for image and instruction, and one group for each action.
+    has group 0 for image and instruction, and one group for each action. Positions outside the list see nothing and
+    are not seen.
 
     >>> fovea.attention(q, k, None, mask=fovea.Groups([0, 0, 1, 2]))[0, 0, 1] > 0
     array([ True,  True, False, False])

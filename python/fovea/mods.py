@@ -170,7 +170,8 @@ class RelativeKeyBias(Mod):
 
 class ForgetGate(Mod):
     """score + Σ_{l = key+1..query} log f_l: gates that depend on the data fade out distant keys (FoX, Lin et al.
-    2025, arXiv 2503.02130). It needs a causal mask.
+    2025, arXiv 2503.02130). The mask must hide the keys ahead of a query, as `Causal()` does: for them the sum changes
+    its sign, and the gates would favour them. This is not checked, because a query behind all keys needs no mask.
 
     Args:
         query: [batch or 1, heads or 1, query_len], the running sum of log f at each query.

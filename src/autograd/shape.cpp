@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <array>
+#include <string>
 
 #include "autograd/record.h"
 #include "autograd/rows.h"
@@ -67,6 +68,9 @@ void copy_rows(std::span<const RowCopy> copies) {
 }  // namespace
 
 Var reshape(const Var& x, Shape shape) {
+  if (shape.count() != x.value().count())
+    throw InvalidArgument("reshape", "shape", "a shape of " + std::to_string(x.value().count()) + " elements",
+                          to_string(shape));
   return result_of(tape_of({&x}), x.value().reshape(shape),
                    [=](const Tensor& d) { accumulate(x, d); });  // `d` itself: this node was its last reader
 }

@@ -40,7 +40,7 @@ Var Tape::use(Parameter& parameter) {
   for (Node* known = last_parameter_; known; known = known->parameter_before) {
     if (known->parameter == &parameter) return {parameter.value, known};
   }
-  if (parameter.value.empty() && parameter.packed)
+  if (parameter.value.empty() && (parameter.packed || parameter.rows))
     throw InvalidArgument("Tape::use", parameter.name, "a value to train on", "a model that was read packed");
   if (!parameter.gradient) parameter.gradient = Tensor::zeros(DType::f32, parameter.value.shape());
   Node* node = append();

@@ -23,7 +23,7 @@ class Group {
   /// An option that names an input file.
   Option file(const std::string& flag, std::string& to, const std::string& help, Names names = {}) {
     options_.inputs.push_back(&to);
-    return add(flag, to, help, names).type_name("FILE");
+    return add(flag, to, help, names).type_name("FILE").check(file_name());
   }
   /// The flags of arguments of scores, or of normalisers.
   enum class Of : std::uint8_t { scores, normalizers };
@@ -124,7 +124,10 @@ void add_normalizer(Command command, AttendOptions& o) {
   group.add("--normalizer", o.normalizer, names_of_normalizers(), {"normalizer"});
   group.arguments(Group::Of::normalizers);
   group.add("--sample-seed", o.sample_seed, "for sample and gumbel; default 0");
-  group.add("--dropout", o.dropout, "drop weights with this probability", {"dropout.rate"}).type_name("RATE");
+  group
+      .add("--dropout", o.dropout, "drop weights with this probability, rounded to k/256", {"dropout.rate"})
+      .type_name("RATE")
+      .check(dropout_rate());
   group.add("--dropout-seed", o.dropout_seed, "default 0");
 }
 
@@ -151,13 +154,15 @@ void add_mechanisms(Command command, AttendOptions& o) {
 
 void add_results(Command command, AttendOptions& o) {
   Group outputs(command, o, "Outputs");
-  outputs.add("--out", o.out, "[batch, heads, query_len, value_dim]").type_name("FILE");
-  outputs.add("--weights", o.weights, "[batch, heads, query_len, key_len]").type_name("FILE");
+  outputs.add("--out", o.out, "[batch, heads, query_len, value_dim]").type_name("FILE").check(file_name());
+  outputs.add("--weights", o.weights, "[batch, heads, query_len, key_len]")
+      .type_name("FILE")
+      .check(file_name());
   outputs.numbers("--weight-heads", o.weight_heads, "the heads of --weights and --grad-weights; default all",
                   {"weight_heads"});
   outputs.numbers("--weight-rows", o.weight_rows,
                   "the query rows of --weights and --grad-weights; default all", {"weight_rows"});
-  outputs.add("--lse", o.lse, "log-sum-exp [batch, heads, query_len]").type_name("FILE");
+  outputs.add("--lse", o.lse, "log-sum-exp [batch, heads, query_len]").type_name("FILE").check(file_name());
   Group gradients(command, o, "Gradients");
   gradients.file("--grad", o.grad, "derivative of the loss by the output, of the same shape",
                  {"d_output", "d_gated"});
@@ -167,7 +172,8 @@ void add_results(Command command, AttendOptions& o) {
       .add("--grad-out", o.grad_out,
            "folder for query.npy, key.npy, value.npy, score.W.npy, mods[0].slope.npy, "
            "normalizer.sink.npy ...")
-      .type_name("FOLDER");
+      .type_name("FOLDER")
+      .check(file_name());
   gradients.file("--advantage", o.advantage,
                  "for sample: the loss of each row less a baseline, [batch, heads, query_len]",
                  {"advantage"});

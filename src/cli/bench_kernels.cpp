@@ -117,9 +117,12 @@ void register_bench_kernels(Command bench) {
   command.add_option("--rivals-script", o->report.rivals.script);
   command.add_option("--without", o->report.rivals.without, "rivals to leave out, such as 'torch flex'");
   command.add_option("--json", o->json_path, "a file for the report; -: standard output, and no table")
-      .take_last();
-  command.add_option("--from", o->from, "print a report that --json wrote, and measure nothing");
-  command.add_option("--markdown", o->markdown, "a page; the tables go between its bench markers");
+      .take_last()
+      .check(file_name());
+  command.add_option("--from", o->from, "print a report that --json wrote, and measure nothing")
+      .check(file_name());
+  command.add_option("--markdown", o->markdown, "a page; the tables go between its bench markers")
+      .check(file_name());
   command.callback([o] { run(*o); });
 }
 

@@ -91,7 +91,7 @@ void register_corpus(Command app) {
   Command manuals =
       corpus.add_subcommand("manuals", "The licences and manuals installed here, as a text of three parts");
   manuals.add_option("--output", m->output, "prefix of the files").required();
-  manuals.add_option("--file", m->file, "this text instead");
+  manuals.add_option("--file", m->file, "this text instead").check(file_name());
   manuals.callback([m] { run_manuals(*m); });
 }
 

@@ -322,7 +322,7 @@ void run(const DemoCommand& o) {
 void register_demo(Command app) {
   auto o = std::make_shared<DemoCommand>();
   Command command = app.add_subcommand("demo", "Train three models and show what attention cures");
-  command.add_option("--output", o->output, "folder for models and report");
+  command.add_option("--output", o->output, "folder for models and report").check(file_name());
   command.add_option("--minutes", o->minutes, "of training a model").check(positive());
   command.add_option("--pairs", o->pairs, "of the generated corpus").check(in_range(100, 1000000));
   command.add_option("--seed", o->seed);

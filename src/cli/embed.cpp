@@ -272,18 +272,24 @@ void register_embed(Command app) {
   auto o = std::make_shared<EmbedCommand>();
   Command command = app.add_subcommand("embed", "Write what a model computes for texts or token ids");
   command.add_option("--model", o->model, "folder of an encoder or a language model").required();
-  command.add_option("--input", o->input,
-                     "a text a line, of at most 65,536 bytes; needs the folder's tokenizer.json. Without it, "
-                     "or for -, standard input");
-  command.add_option("--ids-file", o->ids, "instead of texts: one sequence of token ids a line");
-  command.add_option("--target-ids-file", o->targets,
-                     "for a translator: what its decoder reads, the id that it starts with included");
-  command.add_option(
-      "--output", o->output,
-      "npy file, [lines, longest line, width], and 0 behind a line; of --sentence, and of the logits of "
-      "labels of texts, [lines, width]. A name that ends with .json: an array of the rows, or of the "
-      "vector, "
-      "of each line");
+  command
+      .add_option("--input", o->input,
+                  "a text a line, of at most 65,536 bytes; needs the folder's tokenizer.json. Without it, "
+                  "or for -, standard input")
+      .check(file_name());
+  command.add_option("--ids-file", o->ids, "instead of texts: one sequence of token ids a line")
+      .check(file_name());
+  command
+      .add_option("--target-ids-file", o->targets,
+                  "for a translator: what its decoder reads, the id that it starts with included")
+      .check(file_name());
+  command
+      .add_option(
+          "--output", o->output,
+          "npy file, [lines, longest line, width], and 0 behind a line; of --sentence, and of the logits of "
+          "labels of texts, [lines, width]. A name that ends with .json: an array of the rows, or of the "
+          "vector, of each line")
+      .check(file_name());
   command.add_flag("--json", o->json,
                    "print a JSON object for each line: its text, its ids, and its rows or its vector");
   command.add_flag("--hidden", o->hidden, "the last hidden states");

@@ -19,15 +19,17 @@ void register_generate(Command app) {
   Option prompt = command.add_option("--prompt,prompt", o->prompt, "the text to continue, or to translate");
   command.add_option("--prompt-ids", o->prompt_ids,
                      "token ids to continue, such as '5 6 7': ids are printed, and no tokenizer is needed");
-  command.add_option(
-      "--input", o->input,
-      "many texts, or - for standard input: a JSON object a line, {\"prompt\": ...} or {\"messages\": ...} "
-      "and any "
-      "of tools, id, length, temperature, top_k, top_p, min_p, repetition_penalty, seed, stop");
+  command
+      .add_option(
+          "--input", o->input,
+          "many texts, or - for standard input: a JSON object a line, {\"prompt\": ...} or {\"messages\": "
+          "...} and any of tools, id, length, temperature, top_k, top_p, min_p, repetition_penalty, seed, "
+          "stop")
+      .check(file_name());
   add_chat_options(command, o->chat);
   command.add_option("--stop", o->stop, "a text before which the answer ends; may be given several times")
       .one_argument_each();
-  command.add_option("--output", o->output, "default standard output");
+  command.add_option("--output", o->output, "default standard output").check(file_name());
   const auto sample_option = [&](const char* names, auto models::SampleOptions::*member, const char* help) {
     Option option = command.add_option(names, o->sample.*member, help);
     options->emplace_back(option, [member](const auto& from, auto& to) { to.*member = from.*member; });
@@ -99,8 +101,10 @@ void register_generate(Command app) {
   command.add_flag("--json", o->json,
                    "print one JSON object; of --prompt-ids ids and their log-probabilities");
   command.add_flag("--line", o->line, "with a model of ours: stop at the end of the paragraph");
-  command.add_option("--save-state", o->save_state, "file for what was read, to go on later");
-  command.add_option("--load-state", o->load_state, "go on with a text; it has the bits of one run");
+  command.add_option("--save-state", o->save_state, "file for what was read, to go on later")
+      .check(file_name());
+  command.add_option("--load-state", o->load_state, "go on with a text; it has the bits of one run")
+      .check(file_name());
   command.add_option("--limit-mb", o->limit_mb, "of keys and values").check(in_range(1, 1 << 20));
   command.add_option("--step-tokens", o->step_tokens, "read at once by --input").check(in_range(64, 1 << 20));
   command.add_flag("--stats", o->stats, "print tokens and bytes");

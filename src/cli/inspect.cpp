@@ -344,9 +344,11 @@ void register_inspect(Command app) {
       .check(one_of({"tokens", "words"}));
   add_weights_option(command, o->weights);
   command.add_flag("--json", o->json, "print all weights as one JSON object");
-  command.add_option("--html", o->html, "one self-contained page");
-  command.add_option("--picture,--png", o->picture, "all matrices: FILE.png, FILE.svg or FILE.pdf");
-  command.add_option("--graph", o->graph, "words joined by arcs: FILE.png, FILE.svg or FILE.pdf");
+  command.add_option("--html", o->html, "one self-contained page").check(file_name());
+  command.add_option("--picture,--png", o->picture, "all matrices: FILE.png, FILE.svg or FILE.pdf")
+      .check(file_name());
+  command.add_option("--graph", o->graph, "words joined by arcs: FILE.png, FILE.svg or FILE.pdf")
+      .check(file_name());
   command.add_flag("--show", o->show, "the words joined by strokes, and their weights, in the terminal");
   command
       .add_option("--word", o->words, "of --graph and --show: a word picked out; may be given several times")

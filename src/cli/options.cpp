@@ -123,6 +123,16 @@ Check finite() {
   return number_check<double>("a finite number", "", [](double value) { return std::isfinite(value); });
 }
 
+Check dropout_rate() {
+  return number_check<double>("0, or a rate above 1/512, because smaller ones drop nothing", "",
+                              [](double rate) { return !(rate > 0.0 && rate <= 1.0 / 512.0); });
+}
+Check file_name() {
+  return Check([](const std::string& text) {
+    return text.empty() ? expected_but_got("the name of a file", text) : std::string();
+  });
+}
+
 Option Option::required() {
   option_->required();
   return *this;

@@ -40,6 +40,10 @@ Check non_negative();
 Check positive();
 /// Finite numbers only: nan and inf would pass any range check.
 Check finite();
+/// A rate of dropout that is not rounded to 0, or 0 itself. The engine rounds rates to multiples of 1/256.
+Check dropout_rate();
+/// Not the empty text, which commands would take for an option that was not given.
+Check file_name();
 
 /// A handle of an option, which its command owns. Each function returns the handle.
 class Option {

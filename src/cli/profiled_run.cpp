@@ -26,8 +26,10 @@ void print_parts(const Profile& profile, int threads) {
 
 void ProfiledRun::add_to(Command app, const std::string& name) {
   Command command = app.subcommand(name);
-  command.add_option("--profile", file_,
-                     "write where the time goes into FILE, a trace for ui.perfetto.dev or chrome://tracing");
+  command
+      .add_option("--profile", file_,
+                  "write where the time goes into FILE, a trace for ui.perfetto.dev or chrome://tracing")
+      .check(file_name());
   // Between the parsing of the options and the command itself.
   command.when_read([this, command] {
     if (file_.empty()) return;

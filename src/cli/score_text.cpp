@@ -206,7 +206,8 @@ void register_score_text(Command score) {
       .add_option("--window", o->window,
                   "of --input, which is then one text of any length: it is read in windows of so many tokens")
       .check(in_range(1, 1 << 20));
-  command.add_option("--ids-file", o->ids, "instead of texts: one sequence of token ids a line");
+  command.add_option("--ids-file", o->ids, "instead of texts: one sequence of token ids a line")
+      .check(file_name());
   command.callback([o] {
     catch_signals();
     run(*o);

@@ -80,9 +80,9 @@ void register_shortlist(Command app) {
   auto o = std::make_shared<ShortlistCommand>();
   Command command = app.add_subcommand("shortlist", "Learn likely pieces, for translate --shortlist");
   command.add_option("--model", o->model, "folder that train wrote; gets shortlist.bin").required();
-  command.add_option("--train-source", o->source, "one sentence a line");
-  command.add_option("--train-target", o->target, "its translations");
-  command.add_option("--train-tsv", o->tsv, "source and target in columns");
+  command.add_option("--train-source", o->source, "one sentence a line").check(file_name());
+  command.add_option("--train-target", o->target, "its translations").check(file_name());
+  command.add_option("--train-tsv", o->tsv, "source and target in columns").check(file_name());
   command.add_option("--corpus", o->corpus, "files, or the generated corpus of fovea train")
       .check(one_of({"files", "generated"}));
   command.add_option("--corpus-size", o->corpus_size, "pairs of the generated corpus")

@@ -24,7 +24,8 @@ void add_text_options(Command command, TextOptions& options, const std::string& 
   command.add_option("--model", options.model, "folder of the model, with its tokenizer.json").required();
   command.add_option("text", options.texts,
                      texts + "; without any, standard input has one a line, of at most 65,536 bytes");
-  command.add_option("--input", options.input, "file with one a line, instead of arguments");
+  command.add_option("--input", options.input, "file with one a line, instead of arguments")
+      .check(file_name());
   command.add_flag("--json", options.json, "a JSON object for each, on a line");
   add_threads_option(command, options.threads);
 }

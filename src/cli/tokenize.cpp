@@ -206,8 +206,9 @@ void register_tokenize(Command app) {
   Command command = app.add_subcommand("tokenize", "Write the token ids of texts, or the texts of ids");
   command.footer(bad_lines_help);
   command.add_option("--model", o->model, "folder with a tokenizer, or a tokenizer.json").required();
-  Option input = command.add_option("--input", o->input, "a text a line, or with --decode ids");
-  command.add_option("--output", o->output, "default standard output");
+  Option input =
+      command.add_option("--input", o->input, "a text a line, or with --decode ids").check(file_name());
+  command.add_option("--output", o->output, "default standard output").check(file_name());
   command.add_flag("--json", o->json,
                    "read each line as a JSON string, or an array of two for a pair; write ids, tokens and "
                    "the bytes they stand for");
@@ -216,7 +217,8 @@ void register_tokenize(Command app) {
   command.add_flag("--limits", o->limits, "apply the file's truncation and padding");
   command.add_flag("--decode", o->decode, "read ids and write texts");
   command.add_flag("--keep-special", o->keep, "with --decode: also the special tokens");
-  command.add_option("--write", o->write, "read no text, and write the tokenizer.json to this file");
+  command.add_option("--write", o->write, "read no text, and write the tokenizer.json to this file")
+      .check(file_name());
   command.callback([o, input] {
     o->input_given = input.given();
     catch_signals();

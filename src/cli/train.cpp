@@ -155,8 +155,9 @@ void register_train(Command app) {
   Command command = app.add_subcommand("train", "Train a translator or a language model");
   command.add_option("--model", o->model, "rnn or transformer, which translate, or language")
       .check(one_of({"rnn", "transformer", "language"}));
-  command.add_option("--train-text", o->train_text, "of a language model: a text");
-  command.add_option("--valid-text", o->valid_text, "of a language model: another text, for validation");
+  command.add_option("--train-text", o->train_text, "of a language model: a text").check(file_name());
+  command.add_option("--valid-text", o->valid_text, "of a language model: another text, for validation")
+      .check(file_name());
   command.add_option(
       "--mixers,--mixer", o->mixers,
       "of a language model or a Transformer: what mixes the rows of each layer, attention, linear, "
@@ -175,12 +176,12 @@ void register_train(Command app) {
   command.add_option("--batch", o->batch, "of a language model: windows of an update")
       .check(in_range(1, 1 << 20));
   command.add_option("--output", o->output, "folder for model, vocabulary and checkpoints").required();
-  command.add_option("--train-source", o->train_source, "one sentence a line");
-  command.add_option("--train-target", o->train_target, "its translations, line by line");
-  command.add_option("--train-tsv", o->train_tsv, "source TAB target");
-  command.add_option("--valid-source", o->valid_source, "for validation");
-  command.add_option("--valid-target", o->valid_target, "for validation");
-  command.add_option("--valid-tsv", o->valid_tsv, "for validation");
+  command.add_option("--train-source", o->train_source, "one sentence a line").check(file_name());
+  command.add_option("--train-target", o->train_target, "its translations, line by line").check(file_name());
+  command.add_option("--train-tsv", o->train_tsv, "source TAB target").check(file_name());
+  command.add_option("--valid-source", o->valid_source, "for validation").check(file_name());
+  command.add_option("--valid-target", o->valid_target, "for validation").check(file_name());
+  command.add_option("--valid-tsv", o->valid_tsv, "for validation").check(file_name());
   command
       .add_option("--corpus", o->corpus,
                   "instead of files: the built-in generator, or this machine's gettext catalogues")
@@ -215,12 +216,16 @@ void register_train(Command app) {
                   "of a Transformer: sines added to the words; or, in the attention of each side to itself, "
                   "rotary, ALiBi with learned slopes, or T5's relative bias")
       .check(one_of({"sinusoidal", "rotary", "alibi", "relative"}));
-  command.add_option("--dropout", o->dropout, "share of activations that are left out in training")
+  command
+      .add_option("--dropout", o->dropout,
+                  "share of activations that are left out in training, rounded to k/256")
       .check(finite())
-      .check(in_range(0.0, 0.95));
-  command.add_option("--attention-dropout", o->attention_dropout, "of a Transformer's weights")
+      .check(in_range(0.0, 0.95))
+      .check(dropout_rate());
+  command.add_option("--attention-dropout", o->attention_dropout, "of a Transformer's weights, likewise")
       .check(finite())
-      .check(in_range(0.0, 0.95));
+      .check(in_range(0.0, 0.95))
+      .check(dropout_rate());
   command.add_option("--mini-batch-words", o->batch_words, "padded tokens a batch, one side")
       .check(positive());
   command.add_option("--learn-rate,--lr", o->rate, "peak, or constant").check(finite()).check(positive());

@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 #include <exception>
 #include <memory>
@@ -115,6 +116,9 @@ void run_family(const TranslateCommand& o) {
                               .batch = static_cast<std::int64_t>(o.batch),
                               .alignments = !o.alignment.empty() || o.show,
                               .weights = autograd::parse_weight_type(o.weights)});
+  const std::int64_t beams = o.beam ? *o.beam : std::max<std::int64_t>(o.n_best, translator.defaults().beams);
+  if (o.normalize && !o.json && beams == 1)
+    refuse_length_penalty("fovea translate", "--normalize");
   TextWindows lines = lines_of(o, o.input);
   Output output(o.output);
   const auto translate = [&](const auto& window, const auto& done) { translator.translate(window, done); };
@@ -223,6 +227,7 @@ void run(const TranslateCommand& o) {
   if (o.n_best > beam_of(o))
     throw InvalidArgument("fovea translate", "--n-best", "at most --beam-size " + std::to_string(beam_of(o)),
                           std::to_string(o.n_best));
+  if (o.normalize && !o.json && beam_of(o) == 1) refuse_length_penalty("fovea translate", "--normalize");
   o.target.empty() ? translate(o, translator) : align(o, translator);
 }
 
@@ -234,11 +239,14 @@ void register_translate(Command app) {
   command.footer(std::string("An empty line has an empty translation. ") + bad_lines_help);
   command.add_option("--model", o->model, "folder that train wrote, or a translator of another library")
       .required();
-  command.add_option("--input", o->input, "one sentence a line; default, and for -: standard input");
-  command.add_option(
-      "--target", o->target,
-      "translations given, line by line: they are aligned with the source, and nothing is translated");
-  command.add_option("--output", o->output, "default standard output");
+  command.add_option("--input", o->input, "one sentence a line; default, and for -: standard input")
+      .check(file_name());
+  command
+      .add_option(
+          "--target", o->target,
+          "translations given, line by line: they are aligned with the source, and nothing is translated")
+      .check(file_name());
+  command.add_option("--output", o->output, "default standard output").check(file_name());
   command
       .add_option("--beam-size", o->beam,
                   "1: greedy; default 5; of another library's model num_beams of its "

@@ -32,6 +32,11 @@ train::FamilyTranslator read_family_translator(const std::string& command, const
   }
 }
 
+void refuse_length_penalty(const std::string& command, const char* option) {
+  throw InvalidArgument(command, option,
+                        "a --beam-size above 1 or --json, which prints scores, beside it", "neither");
+}
+
 namespace {
 
 // A line that failed: an empty one where each line has one text, so that the others keep their places.

@@ -19,6 +19,9 @@ namespace fovea::cli {
 train::FamilyTranslator read_family_translator(const std::string& command, const std::string& folder,
                                                train::FamilyTranslatorOptions options);
 
+/// Throws InvalidArgument for a length penalty whose scores nothing reads: one beam has one text.
+[[noreturn]] void refuse_length_penalty(const std::string& command, const char* option);
+
 /// How texts are printed.
 struct TextOutput {
   std::int64_t n_best = 1;

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "core/excerpt.h"
+#include "core/utf8.h"
 #include "fovea/core/error.h"
 
 namespace fovea::files {
@@ -120,32 +121,15 @@ std::string_view JsonScanner::string(std::string_view what) {
       continue;
     }
     if (static_cast<unsigned char>(text_[at_]) < ' ') syntax_error("no control character in a string");
-    const std::size_t bytes = character_length();
-    if (bytes == 0) syntax_error("UTF-8 in a string");
-    std::memmove(to, text_.data() + at_, bytes);
-    to += bytes;
-    at_ += bytes;
+    const Utf8Character character = utf8_character({text_.data(), text_.size()}, at_);
+    if (!character.valid) syntax_error("UTF-8 in a string");
+    std::memmove(to, text_.data() + at_, character.bytes);
+    to += character.bytes;
+    at_ += character.bytes;
   }
   if (at_ >= text_.size()) syntax_error("the '\"' that ends a string");
   ++at_;
   return {begin, static_cast<std::size_t>(to - begin)};
-}
-
-// The bytes of the character at at_; 0 if it is not valid UTF-8: cut short, overlong, a surrogate, or above
-// U+10FFFF.
-std::size_t JsonScanner::character_length() const {
-  const auto byte = [&](std::size_t i) -> unsigned {
-    return at_ + i < text_.size() ? static_cast<unsigned char>(text_[at_ + i]) : 0u;
-  };
-  const auto continues = [&](std::size_t i) { return (byte(i) & 0xC0) == 0x80; };
-  const unsigned first = byte(0), second = byte(1);
-  if (first < 0x80) return 1;
-  if (first < 0xC2 || first > 0xF4 || !continues(1)) return 0;
-  if (first < 0xE0) return 2;
-  if ((first == 0xE0 && second < 0xA0) || (first == 0xED && second > 0x9F) || !continues(2)) return 0;
-  if (first < 0xF0) return 3;
-  if ((first == 0xF0 && second < 0x90) || (first == 0xF4 && second > 0x8F) || !continues(3)) return 0;
-  return 4;
 }
 
 char16_t JsonScanner::four_digits() {

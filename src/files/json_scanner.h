@@ -69,7 +69,6 @@ class JsonScanner {
   void skip_literal();
   char* resolve_escape(char* to);
   char16_t four_digits();
-  std::size_t character_length() const;
   [[noreturn]] void refuse(std::string_view expected);
   [[noreturn]] void syntax_error(std::string_view expected);
 

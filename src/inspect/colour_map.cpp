@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <cmath>
 #include <numbers>
+#include <string>
+
+#include "fovea/core/error.h"
 
 namespace fovea::inspect {
 namespace {
@@ -87,6 +90,7 @@ Rgb colour_of(double position, Theme theme) {
 }
 
 Rgb series_colour(int index, Theme theme) {
+  if (index < 0) throw InvalidArgument("series_colour", "index", "at least 0", std::to_string(index));
   const auto place = static_cast<std::size_t>(index % kSeriesColours);
   return (theme == Theme::light ? kLightSeries : kDarkSeries)[place];
 }

@@ -6,6 +6,8 @@
 #include <iterator>
 #include <utility>
 
+#include "core/utf8.h"
+
 namespace fovea::inspect {
 namespace {
 
@@ -83,44 +85,15 @@ constexpr std::pair<char32_t, std::string_view> kAscii[] = {
     {0x2019, "'"}, {0x201A, ","}, {0x201C, "\""}, {0x201D, "\""},      {0x201E, "\""}, {0x2026, "..."},
     {0x202F, " "}, {0x2039, "<"}, {0x203A, ">"},  {0x2205, "(empty)"}, {0x2581, "_"}};
 
-// The length and code point of the character at the start of `text`; length 0 if ill-formed there. `bad` is
-// then how many bytes the replacement stands for (Unicode 15, table 3-7: a maximal subpart).
-struct Decoded {
-  char32_t code = kReplacement;
-  std::size_t length = 1;
-};
-
-Decoded decode_one(std::string_view text) {
-  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
-  const unsigned char lead = byte(0);
-  if (lead < 0x80) return {lead, 1};
-  if (lead < 0xC2 || lead > 0xF4) return {};
-  const std::size_t length = lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : 4;
-  char32_t code = lead & (0xFFU >> (length + 1));
-  for (std::size_t i = 1; i < length; ++i) {
-    if (i >= text.size()) return {kReplacement, i};
-    unsigned char low = 0x80, high = 0xBF;
-    if (i == 1) {
-      if (lead == 0xE0) low = 0xA0;
-      if (lead == 0xED) high = 0x9F;
-      if (lead == 0xF0) low = 0x90;
-      if (lead == 0xF4) high = 0x8F;
-    }
-    if (byte(i) < low || byte(i) > high) return {kReplacement, i};
-    code = (code << 6) | (byte(i) & 0x3FU);
-  }
-  return {code, length};
-}
-
 }  // namespace
 
 std::vector<char32_t> decode_utf8(std::string_view text) {
   std::vector<char32_t> codes;
   codes.reserve(text.size());
-  while (!text.empty()) {
-    const Decoded decoded = decode_one(text);
-    codes.push_back(decoded.code);
-    text.remove_prefix(decoded.length);
+  for (std::size_t at = 0; at < text.size();) {
+    const Utf8Character character = utf8_character(text, at);
+    codes.push_back(character.code);
+    at += character.bytes;
   }
   return codes;
 }

@@ -10,6 +10,7 @@
 #include "fovea/core/cancellation.h"
 #include "fovea/core/executor.h"
 #include "models/batcher_impl.h"
+#include "models/rows.h"
 
 namespace fovea::models {
 namespace {
@@ -33,7 +34,9 @@ Batcher::Batcher(LanguageModel& model, const BatcherOptions& options) {
 Batcher::~Batcher() = default;
 
 std::uint64_t Batcher::submit(Request request) {
-  check_generation(impl_->model, request.prompt, request.sample);
+  check_generation(
+      {.function = "Batcher::submit", .prompt = "request.prompt", .options = "request.sample."},
+      impl_->model, request.prompt, request.sample);
   const auto refuse = [](const char* argument, std::string expected, std::string got) {
     throw InvalidArgument("Batcher::submit", argument, std::move(expected), std::move(got));
   };
@@ -107,21 +110,19 @@ std::vector<Batcher::Impl::Share> Batcher::Impl::share_out(std::span<Reading> re
 // Chooses a token behind the last row of each reading that writes. Their logits come from one product with
 // the table of the vocabulary.
 void Batcher::Impl::write(const Share& share, const Tensor& rows) {
-  const std::int64_t writing = std::ranges::count_if(share.readings, &Reading::writes), dim = rows.size(2);
-  if (writing == 0) return;
-  Tensor last(DType::f32, {writing, dim});
-  std::int64_t end_row = 0, at = 0;
-  for (const Reading& reading : share.readings) {
-    end_row += reading.rows;
-    if (reading.writes)
-      std::copy_n(rows.data<float>() + (end_row - 1) * dim, dim, last.data<float>() + at++ * dim);
-  }
-  const Tensor logits = model.logits(last);
-  const std::int64_t classes = logits.size(1);
   std::vector<Reading*> writes;
+  std::vector<std::int64_t> last;
+  std::int64_t end_row = 0;
   for (Reading& reading : share.readings) {
-    if (reading.writes) writes.push_back(&reading);
+    end_row += reading.rows;
+    if (!reading.writes) continue;
+    writes.push_back(&reading);
+    last.push_back(end_row - 1);
   }
+  const std::int64_t writing = std::ssize(writes);
+  if (writing == 0) return;
+  const Tensor logits = model.logits(gather_entries(rows.reshape({rows.size(1), rows.size(2)}), last));
+  const std::int64_t classes = logits.size(1);
   // A draw from 50,257 words takes about a millisecond, and one from few words less than waking a thread.
   constexpr std::int64_t least_parallel = 1 << 15;
   Executor& executor = writing * classes < least_parallel ? serial_executor() : default_executor();

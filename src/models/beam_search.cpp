@@ -6,6 +6,7 @@
 
 #include "fovea/models/batches.h"
 #include "models/beams.h"
+#include "models/rows.h"
 #include "models/sampling.h"
 
 namespace fovea::models {
@@ -96,14 +97,14 @@ class Searches {
       }
     }
     const nn::Var rows = model_.extend(next, cache_);
-    const std::int64_t dim = rows.size(2);
-    Tensor last(DType::f32, {std::ssize(next), dim});
-    std::int64_t end = 0, at = 0;
+    std::vector<std::int64_t> last;
+    std::int64_t end = 0;
     for (const LanguageModel::Next& read : next) {
       end += std::ssize(read.ids);
-      std::copy_n(rows.value().data<float>() + (end - 1) * dim, dim, last.data<float>() + at++ * dim);
+      last.push_back(end - 1);
     }
-    const Tensor logits = model_.logits(last);
+    const Tensor logits =
+        model_.logits(gather_entries(rows.value().reshape({rows.size(1), rows.size(2)}), last));
     std::int64_t row = 0;
     for (auto search = running_.begin(); search != running_.end();) {
       const auto open = static_cast<std::int64_t>(search->sequences.size());
@@ -240,9 +241,9 @@ void beam_search(LanguageModel& model, KvCache& cache, std::span<const BeamReque
                  const BeamsDone& done, const BeamsTogether& together) {
   for (const BeamRequest& request : requests) {
     (void)Beams(request.prompt, request.options);
-    check_rules("beam_search", request.options.rules, model.config().vocabulary);
-    check_generation(model, request.prompt, {});
-    check_room(model, std::ssize(request.prompt), request.options.length);
+    check_rules({"beam_search"}, request.options.rules, model.config().vocabulary);
+    check_generation({"beam_search"}, model, request.prompt, {});
+    check_room({"beam_search"}, model, std::ssize(request.prompt), request.options.length);
   }
   Searches(model, cache, requests, done, together).run();
 }
@@ -272,7 +273,7 @@ void beam_search(SequenceToSequence& model, std::span<const BeamRequest> request
   for (const BeamRequest& request : requests) {
     if (request.prompt.empty())
       throw InvalidArgument("beam_search", "sources", "at least one token in each source", "an empty source");
-    check_rules("beam_search", request.options.rules, model.vocabulary());
+    check_rules({"beam_search"}, request.options.rules, model.vocabulary());
   }
   if (start.id < 0 || start.id >= model.vocabulary())
     throw InvalidArgument("beam_search", "options.start", "an id below " + std::to_string(model.vocabulary()),

@@ -23,7 +23,8 @@ Beams::Beams(std::span<const std::int32_t> prompt, const BeamOptions& options)
   if (!(options.repetition_penalty > 0.0) || !std::isfinite(options.repetition_penalty))
     refuse("repetition_penalty", "a number above 0", std::to_string(options.repetition_penalty));
   if (options.length < 1) refuse("length", "at least 1", std::to_string(options.length));
-  if (options.draws) check_choices(sample_options());
+  if (options.draws)
+    check_choices({.function = "beam_search", .options = "options.draws."}, sample_options());
 }
 
 bool Beams::goes_on(std::int64_t written) const {
@@ -84,8 +85,9 @@ Beams::Rows Beams::rows_of(const float* logits, std::int64_t vocabulary) const {
   for (std::size_t i = 0; i < open_.size(); ++i) {
     // As in transformers, rules change log-probabilities in a search, and logits where there is one text.
     const float* from = single() ? logits + static_cast<std::int64_t>(i) * vocabulary : rows.before(i).data();
-    std::vector<float>& ruled = rows.ruled.emplace_back(from, from + vocabulary);
-    penalize(open_[i], ruled);
+    std::vector<float>& ruled =
+        rows.ruled.emplace_back(penalized({from, static_cast<std::size_t>(vocabulary)}, prompt_,
+                                          open_[i].ids, options_.repetition_penalty));
     apply(options_.rules, {prompt_, open_[i].ids, options_.length}, ruled);
   }
   return rows;
@@ -93,8 +95,8 @@ Beams::Rows Beams::rows_of(const float* logits, std::int64_t vocabulary) const {
 
 // Of the first text: the others have no choice either.
 std::string Beams::rule_without_choice(const float* logits, std::int64_t vocabulary) const {
-  std::vector<float> row(logits, logits + vocabulary);
-  penalize(open_.front(), row);
+  const std::vector<float> row = penalized({logits, static_cast<std::size_t>(vocabulary)}, prompt_,
+                                           open_.front().ids, options_.repetition_penalty);
   return models::rule_without_choice(options_.rules, {prompt_, open_.front().ids, options_.length}, row);
 }
 
@@ -158,19 +160,6 @@ std::vector<Beams::Candidate> Beams::drawn(const Rows& rows, std::size_t most) c
   };
   for (const std::size_t i : draw_without_replacement(scores, most, uniform)) candidates.push_back(pairs[i]);
   return candidates;
-}
-
-void Beams::penalize(const Open& text, std::span<float> row) const {
-  if (options_.repetition_penalty == 1.0) return;
-  std::vector<std::int32_t> present(prompt_.begin(), prompt_.end());
-  present.insert(present.end(), text.ids.begin(), text.ids.end());
-  std::ranges::sort(present);
-  present.erase(std::unique(present.begin(), present.end()), present.end());
-  for (const std::int32_t id : present) {
-    float& value = row[static_cast<std::size_t>(id)];
-    const double penalty = options_.repetition_penalty;
-    value = static_cast<float>(value > 0.0f ? value / penalty : value * penalty);
-  }
 }
 
 bool Beams::before(const Candidate& a, const Candidate& b) {

@@ -61,7 +61,6 @@ class Beams {
   std::string rule_without_choice(const float* logits, std::int64_t vocabulary) const;
   /// Best first, or in the order in which they are drawn.
   std::vector<Candidate> candidates_of(const float* logits, std::int64_t vocabulary) const;
-  void penalize(const Open& text, std::span<float> row) const;
   static bool before(const Candidate& a, const Candidate& b);
   static void keep_best(std::vector<Candidate>& candidates, std::size_t most);
   std::vector<Candidate> best_of_row(std::size_t open, std::span<const float> row,

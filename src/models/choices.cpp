@@ -15,9 +15,9 @@
 
 namespace fovea::models {
 
-void check_choices(const SampleOptions& options) {
-  const auto refuse = [](const char* option, const char* expected, const std::string& got) {
-    throw InvalidArgument("choices", std::string("options.") + option, expected, got);
+void check_choices(const CallNames& names, const SampleOptions& options) {
+  const auto refuse = [&](const char* option, const char* expected, const std::string& got) {
+    throw InvalidArgument(names.function, std::string(names.options) + option, expected, got);
   };
   if (!(options.temperature >= 0.0) || std::isinf(options.temperature))
     refuse("temperature", "a number of 0 or more", std::to_string(options.temperature));
@@ -148,7 +148,7 @@ double sum_of(const std::vector<Choice>& tokens) {
 
 // At least `least` tokens are left, if so many have a probability.
 Drawn drawn(std::span<const float> log_probabilities, const SampleOptions& options, std::size_t least = 1) {
-  check_choices(options);
+  check_choices({"choices"}, options);
   const Best best = best_of(log_probabilities);
   if (options.temperature == 0.0) return {Ranked({{best.id, 1.0}}), 1.0};
   const std::size_t most =
@@ -297,7 +297,7 @@ std::int32_t sample(std::span<const float> log_probabilities, const SampleOption
     Drawn from = drawn(log_probabilities, options);
     return token_at(from.tokens, 0.0, from.sum, uniform);
   }
-  check_choices(options);
+  check_choices({"sample"}, options);
   const Best best = best_of(log_probabilities);
   if (options.temperature == 0.0) return best.id;
   return drawn_of_all(log_probabilities, best.log_probability, options.temperature, uniform);

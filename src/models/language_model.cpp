@@ -5,6 +5,7 @@
 #include <limits>
 #include <type_traits>
 #include <utility>
+#include <variant>
 
 #include "cache/checks.h"
 #include "fovea/core/kept_vector.h"
@@ -148,6 +149,8 @@ nn::Var LanguageModel::loss(nn::Context& context, const Padded& tokens, const Lo
     throw InvalidArgument("LanguageModel::loss", "tokens", "a sequence of two tokens at least",
                           std::to_string(tokens.length));
   }
+  if (std::holds_alternative<nn::LearnedPositions>(stack_.spec().positions))
+    check_length("LanguageModel::loss", "tokens", 0, read);
   if (logit_cap_)
     throw InvalidArgument("LanguageModel::loss", "model", "one without a cap of logits",
                           "a cap of " + std::to_string(*logit_cap_));

@@ -13,9 +13,10 @@
 
 namespace fovea::models {
 
-void check_rules(const char* function, const TokenRules& rules, std::int64_t vocabulary) {
+void check_rules(const CallNames& names, const TokenRules& rules, std::int64_t vocabulary) {
   const auto refuse = [&](const char* rule, const std::string& expected, std::int64_t got) {
-    throw InvalidArgument(function, std::string("options.rules.") + rule, expected, std::to_string(got));
+    throw InvalidArgument(names.function, std::string(names.options) + "rules." + rule, expected,
+                          std::to_string(got));
   };
   const std::pair<const char*, std::int64_t> numbers[] = {{"no_repeat_ngram", rules.no_repeat_ngram},
                                                           {"min_length", rules.min_length},
@@ -30,27 +31,29 @@ void check_rules(const char* function, const TokenRules& rules, std::int64_t voc
     refuse("forced_eos", inside, rules.forced_eos.front());
 }
 
-void check_generation(const LanguageModel& model, std::span<const std::int32_t> prompt,
-                      const SampleOptions& options) {
-  check_choices(options);
-  check_rules("generate", options.rules, model.config().vocabulary);
-  const auto refuse = [](const char* argument, std::string expected, std::string got) {
-    throw InvalidArgument("generate", argument, std::move(expected), std::move(got));
+void check_generation(const CallNames& names, const LanguageModel& model,
+                      std::span<const std::int32_t> prompt, const SampleOptions& options) {
+  check_choices(names, options);
+  check_rules(names, options.rules, model.config().vocabulary);
+  const auto refuse = [&](const std::string& argument, std::string expected, std::string got) {
+    throw InvalidArgument(names.function, argument, std::move(expected), std::move(got));
   };
-  if (options.length < 0) refuse("options.length", "0 or more", std::to_string(options.length));
-  if (options.first < 0) refuse("options.first", "0 or more", std::to_string(options.first));
-  if (prompt.empty()) refuse("prompt", "at least one token", "none");
+  const std::string of_options = names.options;
+  if (options.length < 0) refuse(of_options + "length", "0 or more", std::to_string(options.length));
+  if (options.first < 0) refuse(of_options + "first", "0 or more", std::to_string(options.first));
+  if (prompt.empty()) refuse(names.prompt, "at least one token", "none");
   for (const std::int32_t id : prompt) {
     if (id < 0 || id >= model.config().vocabulary)
-      refuse("prompt", "ids below " + std::to_string(model.config().vocabulary), std::to_string(id));
+      refuse(names.prompt, "ids below " + std::to_string(model.config().vocabulary), std::to_string(id));
   }
 }
 
-void check_room(const LanguageModel& model, std::int64_t before, std::int64_t length) {
+void check_room(const CallNames& names, const LanguageModel& model, std::int64_t before,
+                std::int64_t length) {
   const std::int64_t longest = model.longest();
   // The last token is written and not read. `longest` may be the largest number, so nothing is added to it.
   if (length == 0 || (before <= longest && length - 1 <= longest - before)) return;
-  throw InvalidArgument("generate", "options.length",
+  throw InvalidArgument(names.function, std::string(names.options) + "length",
                         "at most " + std::to_string(std::max<std::int64_t>(longest - before + 1, 0)) +
                             " behind " + std::to_string(before) + " tokens, as the model reads " +
                             std::to_string(longest),
@@ -75,23 +78,23 @@ bool is_whole(const Generated& written, const SampleOptions& options, const Ends
   return ended || std::ssize(written.ids) >= options.length;
 }
 
-// The logits, and those of ids that were read or written less by the penalty.
-std::vector<float> penalized(std::span<const float> logits, std::span<const std::int32_t> read,
-                             const Generated& written, double penalty) {
-  std::vector<float> changed(logits.begin(), logits.end());
-  for (const std::span<const std::int32_t> ids : {read, std::span<const std::int32_t>(written.ids)}) {
+}  // namespace
+
+std::vector<float> penalized(std::span<const float> numbers, std::span<const std::int32_t> read,
+                             std::span<const std::int32_t> written, double penalty) {
+  std::vector<float> changed(numbers.begin(), numbers.end());
+  if (penalty == 1.0) return changed;
+  for (const std::span<const std::int32_t> ids : {read, written}) {
     for (const std::int32_t id : ids) {
       const auto at = static_cast<std::size_t>(id);
       if (at >= changed.size()) continue;
-      // From the unchanged logit: an id that stands in the text twice is changed once.
-      const double logit = logits[at];
-      changed[at] = static_cast<float>(logit > 0.0 ? logit / penalty : logit * penalty);
+      // From the unchanged number: an id that stands in the text twice is changed once.
+      const double number = numbers[at];
+      changed[at] = static_cast<float>(number > 0.0 ? number / penalty : number * penalty);
     }
   }
   return changed;
 }
-
-}  // namespace
 
 void write_next(std::span<const float> logits, std::span<const std::int32_t> read,
                 const SampleOptions& options, Generated& written) {
@@ -106,13 +109,13 @@ void write_next(std::span<const float> logits, std::span<const std::int32_t> rea
   if (options.repetition_penalty == 1.0 && options.rules.empty()) {
     id = sample(log_probabilities, options, uniform);
   } else {
-    std::vector<float> ruled = penalized(logits, read, written, options.repetition_penalty);
+    std::vector<float> ruled = penalized(logits, read, written.ids, options.repetition_penalty);
     const TextSoFar text{read, written.ids, options.length};
     apply(options.rules, text, ruled);
     const bool none = std::ranges::none_of(ruled, [](float score) { return std::isfinite(score); });
     const std::string rule =
         none ? rule_without_choice(options.rules, text,
-                                   penalized(logits, read, written, options.repetition_penalty))
+                                   penalized(logits, read, written.ids, options.repetition_penalty))
              : "";
     if (!rule.empty())
       throw InvalidArgument("generate", "rules", "at least one id that may be written",
@@ -139,8 +142,8 @@ Generated generate_until(LanguageModel& model, std::span<const std::int32_t> pro
     Sequence sequence = cache.start();
     return generate_until(model, cache, sequence, prompt, options, ends);
   }
-  check_generation(model, prompt, options);
-  check_room(model, std::ssize(prompt), options.length);
+  check_generation({"generate"}, model, prompt, options);
+  check_room({"generate"}, model, std::ssize(prompt), options.length);
   Generated written;
   while (!is_whole(written, options, ends)) {
     std::vector<std::int32_t> ids(prompt.begin(), prompt.end());
@@ -168,12 +171,12 @@ std::span<const std::int32_t> read_prompt(LanguageModel& model, KvCache& cache, 
 Generated generate_until(LanguageModel& model, KvCache& cache, Sequence& sequence,
                          std::span<const std::int32_t> prompt, const SampleOptions& options,
                          const EndsText& ends) {
-  check_generation(model, prompt, options);
+  check_generation({"generate"}, model, prompt, options);
   if (options.reuse == Reuse::off)
     throw InvalidArgument("generate", "options.reuse", "on, as a cache is given", "off");
   Generated written;
   if (options.length == 0) return written;
-  check_room(model, cache.length(sequence) + std::ssize(prompt), options.length);
+  check_room({"generate"}, model, cache.length(sequence) + std::ssize(prompt), options.length);
   std::vector<std::int32_t> read;
   if (options.repetition_penalty != 1.0 || !options.rules.empty()) read = cache.ids(sequence);
   read.insert(read.end(), prompt.begin(), prompt.end());

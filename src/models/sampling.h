@@ -39,18 +39,28 @@ std::vector<std::int32_t> kept_ids(std::span<const float> log_probabilities, con
 std::vector<std::size_t> draw_without_replacement(std::span<const double> log_weights, std::size_t count,
                                                   const std::function<double(std::size_t)>& uniform);
 
+/// The logits or log-probabilities, and those of ids that were read or written less by the repetition penalty
+/// (SampleOptions).
+std::vector<float> penalized(std::span<const float> numbers, std::span<const std::int32_t> read,
+                             std::span<const std::int32_t> written, double penalty);
+
+/// What errors call the function that a caller has called, and what it was given.
+struct CallNames {
+  const char *function, *prompt = "prompt", *options = "options.";
+};
+
 /// Throws InvalidArgument for what `choices` refuses of options.
-void check_choices(const SampleOptions& options);
+void check_choices(const CallNames& names, const SampleOptions& options);
 
 /// Throws InvalidArgument for what `generate` refuses.
-void check_generation(const LanguageModel& model, std::span<const std::int32_t> prompt,
-                      const SampleOptions& options);
+void check_generation(const CallNames& names, const LanguageModel& model,
+                      std::span<const std::int32_t> prompt, const SampleOptions& options);
 
 /// Throws InvalidArgument for rules with negative numbers, and where an id that they force is in no
 /// vocabulary of this size.
-void check_rules(const char* function, const TokenRules& rules, std::int64_t vocabulary);
+void check_rules(const CallNames& names, const TokenRules& rules, std::int64_t vocabulary);
 
 /// Throws InvalidArgument if `length` tokens behind `before` are more than the model reads.
-void check_room(const LanguageModel& model, std::int64_t before, std::int64_t length);
+void check_room(const CallNames& names, const LanguageModel& model, std::int64_t before, std::int64_t length);
 
 }  // namespace fovea::models

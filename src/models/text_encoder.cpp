@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <string>
 #include <utility>
+#include <variant>
 
 #include "fovea/core/error.h"
 #include "models/batch_checks.h"
@@ -51,8 +52,8 @@ struct Runs {
 };
 
 // transformers' create_position_ids_from_input_ids: padding has the row before the first position's, and what
-// follows it counts on as if it were not there.
-void add_runs(std::span<const std::int32_t> ids, std::optional<std::int64_t> pad_id, Runs& runs) {
+// follows it counts on as if it were not there. Returns how many ids are counted.
+std::int64_t add_runs(std::span<const std::int32_t> ids, std::optional<std::int64_t> pad_id, Runs& runs) {
   std::int64_t position = 0, rows = 0;
   for (const std::int32_t id : ids) {
     if (!pad_id || id != *pad_id) {
@@ -64,6 +65,7 @@ void add_runs(std::span<const std::int32_t> ids, std::optional<std::int64_t> pad
     position += std::exchange(rows, 0);
   }
   runs.add(rows, position);
+  return position + rows;
 }
 
 }  // namespace
@@ -84,7 +86,11 @@ nn::Var TextEncoder::hidden(nn::Context& context, std::span<const std::vector<st
     if (sequence.empty()) refuse("sequences", "at least one id in each", "none");
     ids.insert(ids.end(), sequence.begin(), sequence.end());
     starts.push_back(std::ssize(ids));
-    add_runs(sequence, spec_.pad_id, runs);
+    const std::int64_t counted = add_runs(sequence, spec_.pad_id, runs);
+    const auto* learned = std::get_if<nn::LearnedPositions>(&spec_.stack.positions);
+    if (learned && counted > learned->count)
+      refuse("sequences", "at most " + std::to_string(learned->count) + " ids in each, the model's positions",
+             std::to_string(counted));
   }
   if (!types.empty() && types.size() != ids.size())
     refuse("types", "one for each of " + std::to_string(ids.size()) + " ids", std::to_string(types.size()));

@@ -10,6 +10,7 @@
 #include <string>
 
 #include "core/clones.h"
+#include "fovea/core/error.h"
 #include "fovea/core/executor.h"
 #include "fovea/core/kept_vector.h"
 #include "fovea/core/profile.h"
@@ -90,6 +91,10 @@ void check_options(const AdamOptions& options) {
 
 Adam::Adam(ParameterSet& parameters, AdamOptions options) : parameters_(parameters), options_(options) {
   check_options(options);
+  for (const Parameter& parameter : parameters.all()) {
+    if (parameter.value.empty() && parameter.value.count() > 0)
+      throw InvalidArgument("Adam", parameter.name, "a value to train on", "a model that was read packed");
+  }
   for (Parameter& parameter : parameters.all()) {
     if (!parameter.gradient) parameter.gradient = Tensor::zeros(DType::f32, parameter.value.shape());
     first_.push_back(Tensor::zeros(DType::f32, parameter.value.shape()));

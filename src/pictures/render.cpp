@@ -199,14 +199,24 @@ cairo_status_t append(void* to, const unsigned char* bytes, unsigned int count) 
   }
 }
 
-// The numbers of an item that Cairo and Pango cannot refuse themselves: Pango writes to stderr instead.
+// The numbers of an item that Cairo and Pango do not refuse by name: Pango writes to stderr, and Cairo leaves a
+// shape out or says "invalid matrix".
 class CheckItem {
  public:
   explicit CheckItem(std::size_t number) : number_(number) {}
 
-  void operator()(const Rectangle&) const {}
-  void operator()(const Path&) const {}
+  void operator()(const Rectangle& r) const {
+    check_paint(r.fill);
+    check_numbers({r.x, r.y, r.width, r.height, r.radius});
+  }
+  void operator()(const Path& path) const {
+    check_paint(path.stroke);
+    check_numbers({path.width});
+    for (const Step& step : path.steps)
+      check_numbers({step.to.x, step.to.y, step.first.x, step.first.y, step.second.x, step.second.y});
+  }
   void operator()(const Text& text) const {
+    check_paint(text.paint);
     if (!(text.size > 0 && text.size <= largest_text))
       refuse("a size above 0 and at most 1,000 units", std::to_string(text.size));
     check_numbers({text.x, text.y});
@@ -214,10 +224,12 @@ class CheckItem {
   void operator()(const Grid& grid) const {
     check_cells(grid.rows, grid.columns, grid.positions.size());
     check_numbers({grid.x, grid.y, grid.cell, grid.gap});
+    if (!grid.positions.empty()) check_sides(grid.cell, grid.cell);
   }
   void operator()(const Image& image) const {
     check_cells(image.rows, image.columns, image.pixels.size());
     check_numbers({image.x, image.y, image.width, image.height});
+    if (!image.pixels.empty()) check_sides(image.width, image.height);
   }
 
  private:
@@ -230,6 +242,15 @@ class CheckItem {
     for (const double number : numbers)
       if (!(std::abs(number) <= largest_place))
         refuse("places and sides of at most 10,000,000 units", std::to_string(number));
+  }
+  void check_sides(double width, double height) const {
+    if (!(width > 0 && height > 0))
+      refuse("sides above 0", std::to_string(width) + " x " + std::to_string(height));
+  }
+  void check_paint(const inspect::Paint& paint) const {
+    const auto* series = std::get_if<inspect::Series>(&paint.colour);
+    if (series && series->index < 0) refuse("the colour of a series from 0", std::to_string(series->index));
+    if (!std::isfinite(paint.opacity)) refuse("a finite opacity", std::to_string(paint.opacity));
   }
   void check_cells(int rows, int columns, std::size_t count) const {
     if (rows < 0 || columns < 0 ||

@@ -4,6 +4,7 @@
 #include <limits>
 #include <memory>
 
+#include "core/starts.h"
 #include "plan/rows.h"
 #include "plan/run.h"
 #include "plan/small_calls.h"
@@ -12,19 +13,10 @@
 namespace fovea {
 namespace {
 
+// Without `rows` the last start says how many there are.
 void check_list(const char* function, const char* argument, std::span<const std::int64_t> starts,
                 std::optional<std::int64_t> rows, std::int64_t capacity) {
-  if (starts.front() != 0)
-    throw InvalidArgument(function, argument, "starts that begin with 0", std::to_string(starts.front()));
-  for (std::size_t n = 1; n < starts.size(); ++n) {
-    if (starts[n] < starts[n - 1])
-      throw InvalidArgument(function, argument, "ascending starts",
-                            std::to_string(starts[n]) + " after " + std::to_string(starts[n - 1]));
-  }
-  if (rows && starts.back() != *rows)
-    throw InvalidArgument(function, argument,
-                          "starts whose last is the number of rows, " + std::to_string(*rows),
-                          std::to_string(starts.back()));
+  check_starts(function, argument, starts, rows.value_or(starts.back()));
   for (std::size_t n = 1; n < starts.size(); ++n) {
     if (starts[n] - starts[n - 1] > capacity)
       throw InvalidArgument(function, argument,

@@ -9,18 +9,13 @@
 
 #include "fovea/core/error.h"
 #include "text/unicode.h"
+#include "text/utf8.h"
 
 namespace fovea::text {
 namespace {
 
 constexpr std::size_t kOrders = 4;
 constexpr const char* kVersion = "fovea-" FOVEA_VERSION;
-
-void replace_all(std::string& text, std::string_view from, std::string_view to) {
-  for (std::size_t at = text.find(from); at != std::string::npos; at = text.find(from, at + to.size())) {
-    text.replace(at, from.size(), to);
-  }
-}
 
 bool is_digit(char c) {
   return c >= '0' && c <= '9';

@@ -50,13 +50,6 @@ void check_training(std::span<const std::string> lines, const SentencePieceOptio
   if (!any) refuse("lines", "at least one line with text", std::to_string(lines.size()) + " empty lines");
 }
 
-bool is_special(std::string_view piece) {
-  for (std::int32_t id = 0; id < kNumSpecialIds; ++id) {
-    if (piece == special_piece(id)) return true;
-  }
-  return false;
-}
-
 }  // namespace
 
 struct SentencePieceTokenizer::Model {
@@ -158,7 +151,7 @@ std::vector<std::int32_t> SentencePieceTokenizer::word_of(std::span<const std::s
   bool after_special = true;
   for (const std::string& piece : pieces) {
     // <unk> stands for characters inside a word, so it continues one; the other special pieces stand alone.
-    const bool special = is_special(piece) && piece != special_piece(kUnknownId);
+    const bool special = is_special_piece(piece) && piece != special_piece(kUnknownId);
     if (special || after_special || piece.starts_with(kWordStart)) ++current;
     word.push_back(current);
     after_special = special;

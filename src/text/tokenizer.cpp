@@ -11,20 +11,13 @@ namespace {
 
 constexpr std::string_view kContinues = "@@";
 
-bool is_special(std::string_view piece) {
-  for (std::int32_t id = 0; id < kNumSpecialIds; ++id) {
-    if (piece == special_piece(id)) return true;
-  }
-  return false;
-}
-
 }  // namespace
 
 std::vector<std::string> Tokenizer::words(std::span<const std::string> pieces) const {
   const std::vector<std::int32_t> word = word_of(pieces);
   std::vector<std::string> words(word.empty() ? 0 : static_cast<std::size_t>(word.back()) + 1);
   for (std::size_t i = 0; i < pieces.size(); ++i) {
-    words[static_cast<std::size_t>(word[i])] += is_special(pieces[i]) ? pieces[i] : surface(pieces[i]);
+    words[static_cast<std::size_t>(word[i])] += is_special_piece(pieces[i]) ? pieces[i] : surface(pieces[i]);
   }
   return words;
 }
@@ -98,7 +91,7 @@ std::vector<std::int32_t> WhitespaceTokenizer::word_of(std::span<const std::stri
   std::int32_t current = -1;
   bool joined = false;
   for (const std::string& piece : pieces) {
-    const bool special = is_special(piece);
+    const bool special = is_special_piece(piece);
     if (!joined || special) ++current;
     word.push_back(current);
     joined = !special && piece.ends_with(kContinues);

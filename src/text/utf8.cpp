@@ -1,6 +1,9 @@
 #include "text/utf8.h"
 
 #include <algorithm>
+#include <utility>
+
+#include "core/utf8.h"
 
 namespace fovea::text {
 namespace {
@@ -10,28 +13,9 @@ constexpr std::string_view kBlanks = " \t\r\n\f\v";
 }  // namespace
 
 CodePoint decode_utf8(std::string_view text, std::size_t at) {
-  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
-  const unsigned char lead = byte(at);
-  if (lead < 0x80) return {lead, 1};
-  int bytes = 0;
-  char32_t value = 0, smallest = 0;
-  if (lead >= 0xC2 && lead <= 0xDF) {
-    bytes = 2, value = lead & 0x1Fu, smallest = 0x80;
-  } else if (lead >= 0xE0 && lead <= 0xEF) {
-    bytes = 3, value = lead & 0x0Fu, smallest = 0x800;
-  } else if (lead >= 0xF0 && lead <= 0xF4) {
-    bytes = 4, value = lead & 0x07u, smallest = 0x10000;
-  } else {
-    return {};
-  }
-  if (at + static_cast<std::size_t>(bytes) > text.size()) return {};
-  for (int i = 1; i < bytes; ++i) {
-    const unsigned char next = byte(at + static_cast<std::size_t>(i));
-    if ((next & 0xC0u) != 0x80u) return {};
-    value = value << 6 | (next & 0x3Fu);
-  }
-  if (value < smallest || value > 0x10FFFF || (value >= 0xD800 && value <= 0xDFFF)) return {};
-  return {value, bytes};
+  const Utf8Character character = utf8_character(text, at);
+  if (!character.valid) return {};
+  return {character.code, static_cast<int>(character.bytes)};
 }
 
 std::size_t find_invalid_utf8(std::string_view text) {
@@ -68,6 +52,19 @@ std::string latin1_to_utf8(std::string_view text) {
   std::string result;
   for (const char byte : text) append_utf8(result, static_cast<unsigned char>(byte));
   return result;
+}
+
+void replace_all(std::string& text, std::string_view from, std::string_view to) {
+  std::string result;
+  std::size_t at = 0;
+  for (std::size_t found = text.find(from); found != std::string::npos; found = text.find(from, at)) {
+    result.append(text, at, found - at);
+    result += to;
+    at = found + from.size();
+  }
+  if (at == 0) return;
+  result.append(text, at);
+  text = std::move(result);
 }
 
 std::vector<std::string_view> split_words(std::string_view text) {

@@ -1,4 +1,4 @@
-// UTF-8 and blank-separated words, for this directory only.
+// UTF-8, replacements and blank-separated words, for this directory only.
 #pragma once
 
 #include <cstddef>
@@ -23,6 +23,9 @@ std::int64_t count_characters(std::string_view text);
 void append_utf8(std::string& text, char32_t value);
 /// Each byte of Latin-1 is the code point of that value.
 std::string latin1_to_utf8(std::string_view text);
+
+/// Each `from`, which is not empty, becomes `to`: from left to right, and not within what was put in.
+void replace_all(std::string& text, std::string_view from, std::string_view to);
 
 /// Words between blanks (space, tab, CR, LF, FF, VT), without empty ones.
 std::vector<std::string_view> split_words(std::string_view text);

@@ -36,6 +36,10 @@ std::string_view special_piece(std::int32_t id) {
   return kSpecialPieces[static_cast<std::size_t>(id)];
 }
 
+bool is_special_piece(std::string_view piece) {
+  return std::ranges::find(kSpecialPieces, piece) != std::end(kSpecialPieces);
+}
+
 Vocabulary::Vocabulary() {
   for (const std::string_view piece : kSpecialPieces) add(std::string(piece));
 }

@@ -45,7 +45,7 @@ TEST(Refusals, ElementWiseAndShapes) {
   expect_refused("multiply", [] { multiply(zeros({2}), zeros({1})); });
   for (const float rate : {-0.1f, 1.0f, std::nanf("")})
     expect_refused("dropout", [=] { dropout(zeros({2}), rate, 1, 1); });
-  expect_refused("Tensor::reshape", [] { reshape(zeros({2, 3}), {7}); });
+  expect_refused("reshape", [] { reshape(zeros({2, 3}), {7}); });
   expect_refused("concat", [] { concat({}, 0); });
   const Var parts[] = {zeros({2, 3}), zeros({2, 4})};
   expect_refused("concat", [&] { concat(parts, 0); });
@@ -299,6 +299,19 @@ TEST(Dropout, DecidesByTheDocumentedByte) {
       ASSERT_EQ(y.data<float>()[i], byte < 192 ? x.data<float>()[i] * scale : 0.0f) << count << " at " << i;
     }
   }
+}
+
+// Rates are multiples of 1/256, as the documentation says: 1/512 is the largest that drops nothing.
+TEST(Dropout, DropsNothingUpToHalfOfItsResolution) {
+  const Tensor x = random_tensor({32768}, 5);
+  const auto dropped = [&](float rate) {
+    const Tensor y = dropout(x, rate, 1, 2).value();
+    std::int64_t count = 0;
+    for (std::int64_t i = 0; i < x.count(); ++i) count += y.data<float>()[i] != x.data<float>()[i];
+    return count;
+  };
+  EXPECT_EQ(dropped(1.0f / 512.0f), 0);
+  EXPECT_GT(dropped(1.0f / 500.0f), x.count() / 2);  // those that are kept are scaled
 }
 
 // Every op whose sums run over rows, large enough to be split.

@@ -34,8 +34,20 @@ says 2 "--beam-size: expected a whole number of 32 bits, got '9999999999'" trans
 says 2 "--mini-batch: expected a whole number of at least 0, got '-3'" translate --model model --mini-batch -3
 says 2 "--top-p: expected 1e-09 to 1, got '2'" generate --model language --prompt a --top-p 2
 says 2 "--repetition-penalty: expected a number above 0, got '0'" generate --model language --prompt a --repetition-penalty 0
+says 2 "--dropout: expected 0, or a rate above 1/512, because smaller ones drop nothing, got '0.001'" train --dropout 0.001 --output new
+says 2 "--attention-dropout: expected 0, or a rate above 1/512" train --attention-dropout 0.001 --output new
+says 2 "--dropout: expected 0, or a rate above 1/512" attend --dropout 0.001
+says 1 "argument '--normalize': expected a --beam-size above 1 or --json" translate --model model --input source --beam-size 1 --normalize 0.6
 says 2 "--weights: expected one of f32, int8, bf16, got 'f16'" translate --model model --weights f16
 says 2 "--cell: expected one of rnn, gru, lstm, got 'GRU'" train --cell GRU --output new
+
+# Empty names of files are no options that were left out.
+for call in 'translate --model model --output' 'translate --model model --input' 'generate --model language --prompt a --output' \
+  'generate --model language --input' 'inspect --model model --source a --html' 'tokenize --model language --write' \
+  'train --output new --train-tsv' 'attend --out' 'embed --model language --output'; do
+  says 2 "${call##* }: expected the name of a file, got an empty text" $call ''
+  says 2 "${call##* }: expected the name of a file, got an empty text" ${call}=
+done
 
 # An option without its value, and one that came twice, wherever it stands.
 for command in 'generate --model' 'embed --model' 'inspect --model' 'train --output new --seed' 'translate --model model --beam-size' \

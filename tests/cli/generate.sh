@@ -593,6 +593,8 @@ printf 'a\na b c d e\nb c\n' >failing
 if "$fovea" translate --model bart --input failing --max-length-factor 0.4 >out 2>errors; then fail "took a line that fails"; fi
 grep -q '^fovea: failing (line 2): .*at step 12' errors && grep -q '1 of 3 lines failed' errors || fail "$(cat errors)"
 [[ $(wc -l <out) == 3 && -z $(sed -n 2p out) && -n $(sed -n 1p out) && -n $(sed -n 3p out) ]] || fail "lines: $(cat out)"
+refused "'--length-penalty': expected a --beam-size above 1" "$fovea" summarize --model bart --beam-size 1 --length-penalty 2 'the cat'
+refused "'--normalize': expected a --beam-size above 1" "$fovea" translate --model bart --input failing --beam-size 1 --normalize 2
 if "$fovea" summarize --model bart --input failing --max-new-tokens 12 --json >out 2>errors; then fail "took lines that fail"; fi
 python3 -c 'import json; assert [("error" in json.loads(line)) for line in open("out")] == [True] * 3' || fail "$(cat out)"
 printf '%s\n' '{"prompt": "a", "length": 5}' '{"prompt": "a", "length": 12}' >two.jsonl

@@ -6,9 +6,11 @@
 #include <memory>
 #include <numeric>
 #include <stdexcept>
+#include <string>
 #include <thread>
 #include <vector>
 
+#include "core/utf8.h"
 #include "fovea/core/executor.h"
 #include "fovea/core/philox.h"
 #include "fovea/core/tensor.h"
@@ -54,6 +56,38 @@ TEST(BFloat16, RoundsToNearestEvenAndKeepsNan) {
   EXPECT_EQ(bfloat16(1.0f + 0x1p-8f).bits, 0x3f80);
   EXPECT_EQ(bfloat16(1.0f + 3 * 0x1p-8f).bits, 0x3f82);
   EXPECT_TRUE(std::isnan(static_cast<float>(bfloat16(std::nanf("1")))));
+}
+
+// Table 3-8 of the Unicode Standard and its neighbours: how many bytes one U+FFFD stands for.
+TEST(Utf8, FindsCharactersAndTheLongestBeginningsOfThem) {
+  struct Case {
+    const char* text;
+    std::size_t bytes;
+    char32_t code;  // 0: ill-formed
+  };
+  const Case cases[] = {{"a", 1, U'a'},
+                        {"\xC3\xA9", 2, 0xE9},
+                        {"\xE2\x82\xAC", 3, 0x20AC},
+                        {"\xF0\x9F\x98\x80", 4, 0x1F600},
+                        {"\xF4\x8F\xBF\xBF", 4, 0x10FFFF},
+                        {"\x80", 1, 0},
+                        {"\xC0\xAF", 1, 0},
+                        {"\xC3", 1, 0},
+                        {"\xC3(", 1, 0},
+                        {"\xE0\x9F\xBF", 1, 0},
+                        {"\xED\xA0\x80", 1, 0},
+                        {"\xE1\x80\xE2", 2, 0},
+                        {"\xF0\x8F\xBF\xBF", 1, 0},
+                        {"\xF1\x80\x80", 3, 0},
+                        {"\xF1\x80\x80(", 3, 0},
+                        {"\xF4\x90\x80\x80", 1, 0},
+                        {"\xF5\x80", 1, 0}};
+  for (const Case& one : cases) {
+    const Utf8Character found = utf8_character(std::string("-") + one.text, 1);
+    EXPECT_EQ(found.bytes, one.bytes) << ::testing::PrintToString(one.text);
+    EXPECT_EQ(found.valid, one.code != 0) << ::testing::PrintToString(one.text);
+    if (one.code != 0) EXPECT_EQ(found.code, one.code);
+  }
 }
 
 TEST(Shape, RefusesInvalidSizes) {

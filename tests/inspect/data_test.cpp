@@ -53,6 +53,7 @@ TEST(ColourMap, TextIsReadableOnEveryColour) {
     EXPECT_GE(contrast(colour_of(Paint{Tone::quiet}, theme), paper), 4.5);
     for (int i = 0; i < kSeriesColours; ++i) EXPECT_GE(contrast(series_colour(i, theme), paper), 4.5) << i;
     EXPECT_EQ(series_colour(kSeriesColours + 1, theme), series_colour(1, theme));
+    EXPECT_THROW(series_colour(-1, theme), InvalidArgument);
     for (double position = 0; position <= 1; position += 0.05) {
       const Rgb ground = colour_of(position, theme), text = colour_of(Paint{TextOnRamp{position}}, theme);
       EXPECT_GE(contrast(text, ground), 3) << position;

@@ -62,5 +62,22 @@ TEST(TextEncoder, TheHeadRefusesRowsOfOtherSequences) {
   EXPECT_THROW(model.logits(nn::Var()), InvalidArgument);
 }
 
+TEST(TextEncoder, RefusesSequencesLongerThanItsPositionsByName) {
+  nn::StackSpec stack = nn::stack_of({.layers = 1, .dim = 8, .feed_forward = 12, .heads = 2});
+  stack.positions = nn::LearnedPositions{.count = 3};
+  const TextEncoder model(
+      {.vocabulary = 20, .stack = stack, .pad_id = 1},
+      [](const std::string&, const Shape& shape) { return Tensor::zeros(DType::f32, shape); });
+  nn::Context context;
+  EXPECT_NO_THROW(model.hidden(context, Sequences{{3, 4, 5}}));
+  try {
+    model.hidden(context, Sequences{{3}, {3, 4, 5, 6}});
+    ADD_FAILURE();
+  } catch (const InvalidArgument& error) {
+    EXPECT_EQ(error.function(), "TextEncoder::hidden");
+    EXPECT_EQ(error.argument(), "sequences");
+  }
+}
+
 }  // namespace
 }  // namespace fovea::models

@@ -9,6 +9,7 @@
 
 #include "fovea/core/executor.h"
 #include "fovea/core/philox.h"
+#include "fovea/models/batcher.h"
 #include "fovea/models/beam_search.h"
 #include "fovea/models/language_model.h"
 
@@ -333,6 +334,34 @@ TEST(Generate, RefusesWrongArguments) {
   }
   EXPECT_NO_THROW(generate(model, Ids{1}, {.rules = {.forced_eos = {13, 2}}, .length = 1}));
   EXPECT_THROW(generate(model, Ids{1}, {.top_p = 2.0, .length = 0}), InvalidArgument);
+}
+
+// Each error names the function that was called, and its argument.
+TEST(Generate, ErrorsNameTheCallersFunction) {
+  LanguageModel model = tiny();
+  KvCache cache({.layers = model.cache_layers()});
+  Batcher batcher(model);
+  const auto refused = [](const char* function, const char* argument, const auto& call) {
+    try {
+      call();
+      ADD_FAILURE() << function << " accepted " << argument;
+    } catch (const InvalidArgument& error) {
+      EXPECT_EQ(error.function(), function);
+      EXPECT_EQ(error.argument(), argument);
+    }
+  };
+  const SampleOptions bad{.top_p = 2.0, .length = 1};
+  refused("generate", "options.top_p", [&] { generate(model, Ids{1}, bad); });
+  refused("generate", "prompt", [&] { generate(model, {}, {}); });
+  refused("sample", "options.temperature",
+          [&] { sample(std::vector<float>{0.0f}, {.temperature = -1.0}, 0.5); });
+  refused("choices", "options.top_p", [&] { choices(std::vector<float>{0.0f}, bad); });
+  refused("beam_search", "prompt", [&] { beam_search(model, cache, Ids{}, {.beams = 2}); });
+  refused("beam_search", "options.draws.top_p", [&] {
+    beam_search(model, cache, Ids{1}, {.beams = 2, .draws = DrawOptions{.top_p = 2.0}});
+  });
+  refused("Batcher::submit", "request.sample.top_p", [&] { batcher.submit({.prompt = {1}, .sample = bad}); });
+  refused("Batcher::submit", "request.prompt", [&] { batcher.submit({.sample = {.length = 1}}); });
 }
 
 }  // namespace

@@ -154,6 +154,23 @@ TEST(AdamState, RefusesNumbersThatAreNone) {
   EXPECT_EQ(one.gradient.data<float>()[0], 1.0f);
 }
 
+// The parameters of a model that was read packed have shapes and no values.
+TEST(AdamState, RefusesParametersWithoutValuesByName) {
+  ParameterSet set([](const std::string& name, const Shape& shape) {
+    return name == "packed" ? Tensor::without_elements(DType::f32, shape) : Tensor::zeros(DType::f32, shape);
+  });
+  set.normal("whole", {4}, 1.0f);
+  EXPECT_NO_THROW(Adam(set, {}));
+  set.normal("packed", {2, 3}, 1.0f);
+  try {
+    Adam(set, {});
+    ADD_FAILURE();
+  } catch (const InvalidArgument& error) {
+    EXPECT_EQ(error.function(), "Adam");
+    EXPECT_EQ(error.argument(), "packed");
+  }
+}
+
 TEST(AdamState, ContinuesFromItsSavedState) {
   const auto run = [](int steps, Adam& adam, Parameter& p, int from) {
     for (int t = from; t < from + steps; ++t) {

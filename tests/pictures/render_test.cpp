@@ -253,7 +253,15 @@ TEST(Render, RefusesItemsThatCannotBeDrawn) {
       inspect::Grid{.cell = nan, .rows = 1, .columns = 1, .positions = {0}},
       inspect::Image{.width = 4, .height = 4, .rows = 2, .columns = 2, .pixels = {{}, {}}},
       inspect::Image{.width = 4, .height = 4, .rows = -2, .columns = 2, .pixels = {}},
-      inspect::Image{.width = 1e300, .height = 4, .rows = 1, .columns = 1, .pixels = {{}}}};
+      inspect::Image{.width = 1e300, .height = 4, .rows = 1, .columns = 1, .pixels = {{}}},
+      inspect::Image{.width = 0, .height = 4, .rows = 1, .columns = 1, .pixels = {{}}},
+      inspect::Grid{.cell = 0, .rows = 1, .columns = 1, .positions = {0}},
+      inspect::Rectangle{.x = nan, .width = 4, .height = 4, .fill = {}},
+      inspect::Rectangle{.width = 4, .height = 1e300, .fill = {}},
+      inspect::Rectangle{.width = 4, .height = 4, .fill = {inspect::Series{-1}}},
+      inspect::Rectangle{.width = 4, .height = 4, .fill = {inspect::Tone::ink, nan}},
+      inspect::Path{.steps = {{.to = {1, nan}}}, .stroke = {}},
+      inspect::Path{.steps = {{.to = {1, 1}}}, .stroke = {}, .width = nan}};
   for (std::size_t n = 0; n < bad.size(); ++n) {
     for (const Format format : {Format::png, Format::svg, Format::pdf}) {
       try {

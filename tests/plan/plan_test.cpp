@@ -109,6 +109,10 @@ TEST(Attention, OfOneCallTakesAllInputs) {
     EXPECT_EQ(error.argument(), "key_lengths");
   }
   EXPECT_THROW(attention({}, {.query = q, .key = k}), InvalidArgument);
+  // Errors of the plan and of the call name the function that was called.
+  const Tensor heads = Tensor::normal({2, 3, 5, 4}, 4);
+  expect_refused([&] { attention(q, heads, heads); }, "attention", "shape.num_kv_heads");
+  expect_refused([&] { attention(q, k, heads); }, "attention", "value");
 }
 
 struct Shares {

@@ -454,7 +454,7 @@ RECURRENCES: list[Row] = [
     ("out of other shape", recurrence(out=Q[..., :4].copy()), "out"),
     ("out is the query", lambda: (lambda q: recurrence(query=q, out=q))(Q.copy())(), "out"),
     ("starts of nothing", recurrence(sequence_starts=[]), "sequence_starts"),
-    ("starts not to the end", recurrence(sequence_starts=[0, 3]), "sequence_starts: expected numbers from 0 to the 4 tokens"),
+    ("starts not to the end", recurrence(sequence_starts=[0, 3]), "sequence_starts: expected numbers that ascend from 0 to the 4 rows"),
     ("starts not from 0", recurrence(sequence_starts=[1, 4]), "sequence_starts"),
     ("starts descend", recurrence(sequence_starts=[0, 3, 2, 4]), "sequence_starts: expected numbers that ascend"),
     ("starts far away", recurrence(sequence_starts=[0, 1 << 62, 4]), "sequence_starts"),

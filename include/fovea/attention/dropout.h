@@ -13,7 +13,8 @@ namespace fovea {
 struct DropoutDecision {
   std::uint32_t keep_threshold = 256;
   double scale = 1.0;
-  /// `rate` in [0, 1) is rounded to a multiple of 1/256, with at least one byte value kept.
+  /// `rate` in [0, 1) is rounded to a multiple of 1/256, with at least one byte value kept. A rate of 1/512
+  /// or less keeps everything.
   static DropoutDecision for_rate(double rate) noexcept {
     auto keep = static_cast<std::uint32_t>((1.0 - rate) * 256.0 + 0.5);
     keep = keep < 1 ? 1 : keep > 256 ? 256 : keep;

@@ -61,7 +61,7 @@ struct BigBird {
 BlockTable block_table(const BigBird& pattern);
 
 /// j is p or an ancestor of p. parents[i] <= i; a root is its own parent. For speculative decoding and trees
-/// of thoughts. `tree(0,0,0,1)`.
+/// of thoughts. Positions outside the list see nothing and are not seen. `tree(0,0,0,1)`.
 struct Tree {
   std::vector<std::int64_t> parents;
 };

@@ -91,7 +91,9 @@ std::int64_t relative_bucket(const RelativeBias& bias, std::int64_t distance);
 
 /// score + Σ_{l = j+1..p} log f_l: gates computed from the data make far keys fade (FoX, Lin et al. 2025,
 /// arXiv 2503.02130). Arguments "query" [.., query_len, 1] and "key" [.., 1, key_len]; both are the running
-/// sums of log f, from mechanisms/forget.h. Only together with a causal mask.
+/// sums of log f, from mechanisms/forget.h. The mask must hide the keys ahead of a query, as Causal does: for
+/// them the sum changes its sign, and the gates would favour them. No call checks this, because a query
+/// behind all keys needs no mask.
 struct ForgetGate {};
 
 /// score / value. As value goes to 0, softmax becomes the argmax. value > 0.

@@ -43,7 +43,7 @@ inline Var relu(const Var& x) {
 /// activation(gate) ∘ x, of one shape (Shazeer 2020, arXiv 2002.05202).
 Var gated(Activation activation, const Var& gate, const Var& x);
 /// Counter-based: byte i of the Philox stream (seed, stream) decides whether element i is kept. The rate is
-/// rounded to k/256 as in attention/dropout.h.
+/// rounded to k/256 as in attention/dropout.h: 1/512 or less drops nothing.
 Var dropout(const Var& x, float rate, std::uint64_t seed, std::uint64_t stream);
 
 // -- shape

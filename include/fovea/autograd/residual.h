@@ -8,7 +8,7 @@
 
 namespace fovea::autograd {
 
-/// The arguments of `dropout`. Rate 0: nothing is dropped.
+/// The arguments of `dropout`. A rate of 1/512 or less is rounded to 0: nothing is dropped.
 struct DropoutOf {
   float rate = 0.0f;
   std::uint64_t seed = 0, stream = 0;

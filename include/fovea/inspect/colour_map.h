@@ -25,7 +25,7 @@ Rgb colour_of(double position, Theme theme);
 
 /// The colour of curve, bar series or head `index` >= 0: Okabe and Ito's palette and six more hues. They are
 /// darkened on light and lightened on dark until text in the colour is readable (contrast of at least 4.5
-/// with the background). From the thirteenth on they repeat.
+/// with the background). From the thirteenth on they repeat. Throws InvalidArgument for an index below 0.
 Rgb series_colour(int index, Theme theme);
 inline constexpr int kSeriesColours = 12;
 

@@ -44,7 +44,8 @@ struct AdamOptions {
 /// p, enters the moments and the global norm.
 class Adam {
  public:
-  /// `parameters` must outlive it. Throws InvalidArgument for options outside their ranges.
+  /// `parameters` must outlive it. Throws InvalidArgument for options outside their ranges, and for a
+  /// parameter of a model that was read packed.
   Adam(ParameterSet& parameters, AdamOptions options);
   /// Scales all gradients by `gradient_scale`, clips, updates values and zeroes gradients. Returns the global
   /// norm after scaling, before clipping. If the norm is not finite, nothing is changed; first_bad_gradient

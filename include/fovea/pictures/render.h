@@ -39,8 +39,9 @@ Format format_of(const std::string& path, const std::string& function = "format_
 /// The file's bytes. They contain no time stamp: the same drawing gives the same bytes on the same machine.
 /// Text is drawn as shapes, so that it looks the same where the fonts are missing. The text of a
 /// PDF can still be searched, and the description of an SVG contains its text. Throws InvalidArgument for a
-/// drawing that is empty or too large for any scale, or a scale outside its range. So does a grid or an image
-/// without rows x columns colours, a text of a size outside (0, 1000], and a place that is not finite.
+/// drawing that is empty or too large for any scale, or a scale outside its range. The same is thrown for
+/// items that cannot be drawn. A grid or an image needs rows x columns colours and sides above 0, a text a
+/// size in (0, 1000]. Every item needs finite numbers, and series from 0.
 Rendered render(const Drawing& drawing, Format format, const RenderOptions& options = {});
 
 /// Writes the bytes of `render` in the format of the path's suffix. Throws FileError if the file cannot be

@@ -15,7 +15,8 @@ struct AttentionInputs;  // plan.h
 /// query is [batch, num_query_heads, query_len, head_dim], key [batch, num_kv_heads, key_len, key_dim] and
 /// value [batch, num_kv_heads, key_len, value_dim]. The result is a new tensor [batch, num_query_heads,
 /// query_len, value_dim] of the query's dtype. Each call makes a plan and allocates: in a loop, call
-/// make_plan (plan.h) before the loop and attend inside. Throws what make_plan and attend throw.
+/// make_plan (plan.h) before the loop and attend inside. Throws what make_plan and attend throw; an
+/// InvalidArgument names "attention" as the function.
 Tensor attention(ConstTensorView query, ConstTensorView key, ConstTensorView value,
                  const AttentionSpec& spec = {}, const Arguments& arguments = {});
 

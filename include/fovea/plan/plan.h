@@ -112,6 +112,9 @@ std::vector<KernelInfo> list_kernels();
 /// The inputs of one call. A batch is either padded, or packed. Entries of a padded batch lie side by side
 /// and have the same number of rows; those of a packed batch follow one another in one tensor (see
 /// query_starts).
+///
+/// Views and spans are borrowed: what they point to must live until the call has returned. A Tensor that is
+/// made within the braces of a named AttentionInputs ends with that statement.
 struct AttentionInputs {
   ConstTensorView query = {};  ///< [batch, num_query_heads, query_len, head_dim]
   ConstTensorView key = {};    ///< [batch, num_kv_heads, key_len, key_dim]; none for Location

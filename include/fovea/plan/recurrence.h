@@ -63,7 +63,8 @@ std::string explain(const RecurrencePlan& plan);
 std::vector<std::string> list_recurrence_kernels();
 
 /// The inputs of one call. `heads` is the plan's num_heads, `dim` its key_dim. Strides are free, but the
-/// innermost axis of a 4-D tensor is contiguous. What the spec does not name must be empty.
+/// innermost axis of a 4-D tensor is contiguous. What the spec does not name must be empty. Views and spans
+/// are borrowed: what they point to must live until the call has returned.
 struct RecurrenceInputs {
   ConstTensorView query;  ///< [batch, num_query_heads, len, dim]; may be empty if no output is wanted
   ConstTensorView key;    ///< [batch, num_key_heads, len, dim]

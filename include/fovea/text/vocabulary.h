@@ -23,6 +23,8 @@ inline constexpr std::int32_t kNumSpecialIds = 4;
 /// How the special piece of an id is spelt: `<pad>`, `<unk>`, `<s>` or `</s>`. Throws InvalidArgument for an
 /// id outside 0 .. 3.
 std::string_view special_piece(std::int32_t id);
+/// Whether a piece is spelt like one of these four.
+bool is_special_piece(std::string_view piece);
 
 /// Pieces and ids, 0 .. size()-1 without gaps, the four special pieces first.
 class Vocabulary {

@@ -48,7 +48,8 @@ def scaled_dot_product_attention(
         attn_mask: broadcasts to [..., heads, query_len, key_len]. Truth values (True: the key is seen), or numbers
             that are added to the scaled scores and get a gradient if they require one; or a bias of
             `torch.nn.attention.bias` of this call's lengths.
-        dropout_p: the share of weights dropped, rounded to k/256; also in evaluation, as in PyTorch.
+        dropout_p: the share of weights dropped, rounded to k/256 (1/512 or less drops none); also in evaluation, as
+            in PyTorch.
         is_causal: row i sees key j where j <= i (aligned top-left, as in PyTorch; `fovea.Causal()` aligns at the
             end). Not together with a mask.
         scale: None: 1/sqrt(head_dim).

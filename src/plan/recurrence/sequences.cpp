@@ -2,6 +2,7 @@
 
 #include <string>
 
+#include "core/starts.h"
 #include "fovea/core/error.h"
 
 namespace fovea {
@@ -16,21 +17,15 @@ using kernels::TokenSequence;
                         std::to_string(got));
 }
 
-void check_starts(const char* function, const char* argument, const ConstTensorView& tokens,
-                  std::span<const std::int64_t> starts, const RecurrenceSizes& sizes,
-                  const SequenceCapacity& capacity) {
+void check_packed_tokens(const char* function, const char* argument, const ConstTensorView& tokens,
+                         std::span<const std::int64_t> starts, const RecurrenceSizes& sizes,
+                         const SequenceCapacity& capacity) {
   if (sizes.entries != 1)
     throw InvalidArgument(function, argument, "a batch of 1 with sequence_starts", described(tokens));
   if (sizes.sequences > capacity.batch)
     refuse_capacity(function, "sequence_starts", "a number of sequences", capacity.batch, sizes.sequences);
-  if (starts.front() != 0 || starts.back() != sizes.len)
-    throw InvalidArgument(function, "sequence_starts",
-                          "numbers from 0 to the " + std::to_string(sizes.len) + " tokens",
-                          "from " + std::to_string(starts.front()) + " to " + std::to_string(starts.back()));
+  check_starts(function, "sequence_starts", starts, sizes.len);
   for (std::size_t n = 1; n < starts.size(); ++n) {
-    if (starts[n] < starts[n - 1])
-      throw InvalidArgument(function, "sequence_starts", "numbers that ascend",
-                            std::to_string(starts[n]) + " behind " + std::to_string(starts[n - 1]));
     if (starts[n] - starts[n - 1] > capacity.len)
       refuse_capacity(function, "sequence_starts", "sequences", capacity.len, starts[n] - starts[n - 1]);
   }
@@ -44,7 +39,7 @@ RecurrenceSizes check_sequences(const char* function, const char* argument, cons
   RecurrenceSizes sizes{tokens.size(0), len, tokens.size(0)};
   if (!lists.starts.empty()) {
     sizes.sequences = static_cast<std::int64_t>(lists.starts.size()) - 1;
-    check_starts(function, argument, tokens, lists.starts, sizes, capacity);
+    check_packed_tokens(function, argument, tokens, lists.starts, sizes, capacity);
   } else {
     if (sizes.entries > capacity.batch)
       refuse_capacity(function, argument, "a batch", capacity.batch, sizes.entries);

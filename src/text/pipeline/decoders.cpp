@@ -3,6 +3,7 @@
 #include <charconv>
 #include <optional>
 
+#include "core/utf8.h"
 #include "text/utf8.h"
 
 namespace fovea::text::pipeline {
@@ -11,18 +12,6 @@ namespace {
 using nlohmann::json;
 
 constexpr std::string_view kReplacement = "\xEF\xBF\xBD";
-
-void replace_all(std::string& text, std::string_view from, std::string_view to) {
-  std::string result;
-  std::size_t at = 0;
-  for (std::size_t found = text.find(from); found != std::string::npos; found = text.find(from, at)) {
-    result.append(text, at, found - at);
-    result += to;
-    at = found + from.size();
-  }
-  result.append(text, at);
-  text = std::move(result);
-}
 
 // What BERT's first implementation does to English.
 void clean_up(std::string& text) {
@@ -204,23 +193,9 @@ Decoder read_decoder(const json& value, const Where& where) {
 std::string with_valid_utf8(std::string_view bytes) {
   std::string text;
   for (std::size_t at = 0; at < bytes.size();) {
-    if (const CodePoint point = decode_utf8(bytes, at); point.bytes > 0) {
-      text += bytes.substr(at, static_cast<std::size_t>(point.bytes));
-      at += static_cast<std::size_t>(point.bytes);
-      continue;
-    }
-    // One U+FFFD for the longest beginning of a character (Unicode Standard 3.9, table 3-8).
-    const auto lead = static_cast<unsigned char>(bytes[at]);
-    const std::size_t whole = lead >= 0xF0 ? 4 : lead >= 0xE0 ? 3 : lead >= 0xC2 ? 2 : 1;
-    std::size_t length = 1;
-    for (; lead >= 0xC2 && lead <= 0xF4 && length < whole && at + length < bytes.size(); ++length) {
-      const auto next = static_cast<unsigned char>(bytes[at + length]);
-      const unsigned low = length > 1 ? 0x80 : lead == 0xE0 ? 0xA0 : lead == 0xF0 ? 0x90 : 0x80;
-      const unsigned high = length > 1 ? 0xBF : lead == 0xED ? 0x9F : lead == 0xF4 ? 0x8F : 0xBF;
-      if (next < low || next > high) break;
-    }
-    text += kReplacement;
-    at += length;
+    const Utf8Character character = utf8_character(bytes, at);
+    text += character.valid ? bytes.substr(at, character.bytes) : kReplacement;
+    at += character.bytes;
   }
   return text;
 }
