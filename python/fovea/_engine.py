@@ -12,7 +12,7 @@ from ._errors import InvalidArgument
 from ._positions import Positions, positions
 from ._properties import has_constant_weights
 from ._spec import Call, Shape, plan_for
-from ._value import integer, integers, is_array, shown
+from ._value import integer, integers, is_array, shown, truth
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,16 +77,9 @@ def make_request(
         number,
         _some(weight_heads, "weight_heads"),
         _some(weight_rows, "weight_rows"),
-        _truth(lse, "return_lse"),
-        _truth(weights, "return_weights"),
+        truth(lse, "attention.return_lse"),
+        truth(weights, "attention.return_weights"),
     )
-
-
-def _truth(x: Any, argument: str) -> bool:
-    try:
-        return bool(x)
-    except Exception:  # an array of several elements has no truth value
-        raise InvalidArgument("attention", argument, "True or False", shown(x)) from None
 
 
 def _some(chosen: Any, argument: str) -> tuple[int, ...]:

@@ -9,7 +9,7 @@ from ._arrays import dtype_name, library_of
 from ._engine import seen
 from ._errors import InvalidArgument, named
 from ._recurrence_engine import FUNCTION, SPEC, Sizes, Tokens, plan_for, starts_of, take_apart
-from ._value import shown
+from ._value import shown, truth
 
 __all__ = ["explain_recurrence", "list_recurrence_kernels", "recurrence", "recurrence_gradients"]
 
@@ -78,7 +78,7 @@ def recurrence(
     structure, arrays = take_apart(
         feature_map=feature_map, decay=decay, write=write, read=read, normalizer=normalizer, scale=scale
     )
-    wants_state = _truth(return_state) or final_state is not None
+    wants_state = truth(return_state, f"{FUNCTION}.return_state") or final_state is not None
     if query is None and not wants_state:
         raise InvalidArgument(FUNCTION, "query", "an array, or return_state=True", "None")
     if query is None and out is not None:
@@ -91,13 +91,6 @@ def recurrence(
     if query is None:
         return state
     return (output, state) if wants_state else output
-
-
-def _truth(x: Any) -> bool:
-    try:
-        return bool(x)
-    except Exception:  # an array of several elements has no truth value
-        raise InvalidArgument(FUNCTION, "return_state", "True or False", shown(x)) from None
 
 
 @named("recurrence_gradients", FUNCTION)

@@ -8,7 +8,7 @@ import math
 from typing import Any, Optional, Sequence
 
 from . import _core, recurrences
-from ._arrays import compute_dtype, described, dtype_name, library_of
+from ._arrays import Library, compute_dtype, described, dtype_name, library_of
 from ._errors import InvalidArgument
 from ._value import integers, is_array, real, shown
 from .recurrences import _Part
@@ -108,14 +108,26 @@ def _checked(argument: str, value: Any) -> Any:
     return value
 
 
-def starts_of(x: Any) -> Optional[tuple[int, ...]]:
+def starts_of(x: Any, function: str = FUNCTION) -> Optional[tuple[int, ...]]:
     """sequence_starts as numbers."""
     if x is None:
         return None
-    starts = integers(x, f"{FUNCTION}.sequence_starts")
+    starts = integers(x, f"{function}.sequence_starts")
     if not starts:
-        raise InvalidArgument(FUNCTION, "sequence_starts", "numbers from 0 to the number of tokens", "none")
+        raise InvalidArgument(function, "sequence_starts", "numbers from 0 to the number of tokens", "none")
     return starts
+
+
+def present_of(library: Library, present: Any, shape: tuple[int, int], function: str = FUNCTION) -> Any:
+    """Bytes of the truth values of `present`, [batch, length]; None: all tokens are there."""
+    if present is None:
+        return None
+    found = library.truth_bytes(present, f"{function}.present")
+    if tuple(found.shape) != shape:
+        raise InvalidArgument(
+            function, "present", f"truth values of [batch, length] {list(shape)}", described(present)
+        )
+    return found
 
 
 @dataclasses.dataclass(frozen=True)
@@ -190,13 +202,7 @@ class Ready:
         self.sequences = self.sizes.entries if self.starts is None else len(self.starts) - 1
         self.plan = plan_for(structure, self.sizes, self.dtype, self.starts)
         self.inputs = {name: self._operand(name, x) for name, x in arrays.items() if x is not None}
-        self.present = None
-        if tokens.present is not None:
-            self.present = library.truth_bytes(tokens.present, f"{FUNCTION}.present")
-            shape = (self.sizes.entries, self.sizes.length)
-            if tuple(self.present.shape) != shape:
-                expected = f"truth values of [batch, length] {list(shape)}"
-                raise InvalidArgument(FUNCTION, "present", expected, described(tokens.present))
+        self.present = present_of(library, tokens.present, (self.sizes.entries, self.sizes.length))
 
     def _operand(self, name: str, x: Any) -> Any:
         library = self.library
@@ -313,6 +319,7 @@ __all__ = [
     "Tokens",
     "gradients",
     "plan_for",
+    "present_of",
     "starts_of",
     "take_apart",
 ]

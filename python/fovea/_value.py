@@ -195,6 +195,14 @@ def real(x: Any, name: str) -> float:
         raise _refuse(name, "a number", x) from None
 
 
+def truth(x: Any, name: str) -> bool:
+    """`name` is "function.argument"."""
+    try:
+        return bool(x)
+    except Exception:  # an array of several elements has no truth value
+        raise _refuse(name, "True or False", x) from None
+
+
 def number(x: Any, name: str) -> str:
     """A number as text of the grammar, which is parsed back to the same bits."""
     # The text of repr, by a call that torch.compile can trace for a variable.
