@@ -7,7 +7,7 @@ import random
 from typing import Any, Iterable, Optional, Sequence
 
 from . import _core
-from ._arrays import compute_dtype, described, dtype_name, library_of
+from ._arrays import check_unmasked, compute_dtype, described, dtype_name, library_of
 from ._errors import InvalidArgument
 from ._positions import Positions, positions
 from ._properties import has_constant_weights
@@ -118,6 +118,10 @@ def operands(call: Call, query: Any, key: Any, value: Any, dtype: str) -> dict[s
             raise InvalidArgument("attention", name, expected, f"{own.noun}, {described(x)}")
     result = {name: library.operand(x) for name, x in found.items() if x is not None}
     for name, x in call.parameters.items():
+        own = library_of(x)
+        if own.follows and own is not library and own.wants_gradient(x):
+            expected = f"an array that wants no gradient, or a query of its library ({own.conversion})"
+            raise InvalidArgument("attention", name, expected, f"{own.noun} that requires grad")
         result[name] = library.operand(library.parameter(x, compute_dtype(dtype), name))
     return result
 
@@ -149,7 +153,7 @@ def forward(
     options = request.options(call.key_lengths)
     plan.attend("attention", library.handed(inputs), library.handed(outputs), options, list(cache))
     if out is not None:
-        library.wrote(out)
+        library_of(out).wrote(out)  # it may be of another library than the query
     return outputs
 
 
@@ -184,6 +188,8 @@ def gradients(
     plan = plan_for(call, shape, dtype, request.at)
     inputs = operands(call, query, key, value, dtype)
     library = library_of(query)
+    for name, x in losses.items():
+        check_unmasked("gradients", name, x)
     loss = {name: library.operand(x) for name, x in losses.items()}
     if "d_output" in loss:
         loss.update(forward(plan, call, inputs, shape, dtype, request))
@@ -198,12 +204,20 @@ def _differentiable(call: Call, names: Iterable[str]) -> list[str]:
 
 
 def check_unasked(request: Request, value: Any, out: Any) -> None:
-    """Throws for a choice of heads or rows when no weights are returned, and for `out` when there is no output."""
+    """Throws for a choice of heads or rows when no weights are returned, and for an `out` that cannot be one."""
     for name, chosen in (("weight_heads", request.weight_heads), ("weight_rows", request.weight_rows)):
         if chosen and not request.weights and value is not None:
             raise InvalidArgument("attention", name, "None without return_weights=True", shown(list(chosen)))
     if value is None and out is not None:
         raise InvalidArgument("attention", "out", "None: without values there is no output", described(out))
+    check_out(out)
+
+
+def check_out(out: Any) -> None:
+    check_unmasked("attention", "out", out)
+    library = library_of(out)
+    if library.follows and is_array(out) and library.wants_gradient(out):
+        raise InvalidArgument("attention", "out", "a tensor that wants no gradient", "one that requires grad")
 
 
 def results(outputs: dict[str, Any], like: Any, request: Request) -> Any:
@@ -218,4 +232,4 @@ def results(outputs: dict[str, Any], like: Any, request: Request) -> Any:
     return found[0] if len(found) == 1 else found
 
 
-__all__ = ["Request", "backward", "check_unasked", "forward", "gradients", "make_request", "operands", "results", "seen"]
+__all__ = ["Request", "backward", "check_out", "check_unasked", "forward", "gradients", "make_request", "operands", "results", "seen"]

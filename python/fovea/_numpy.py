@@ -7,7 +7,7 @@ from typing import Any, Optional, Sequence
 import numpy as np
 
 from . import _core, _recurrence_engine, _scans_engine
-from ._arrays import LONG_NAMES, Library, described, dtype_name
+from ._arrays import LONG_NAMES, Library, check_unmasked, described, dtype_name
 from ._engine import Request, forward, gradients, operands, results
 from ._errors import InvalidArgument
 from ._recurrence_engine import Ready
@@ -33,6 +33,7 @@ class NumPy(Library):
         return x
 
     def parameter(self, x: Any, dtype: str, argument: str, function: str = "attention") -> Any:
+        check_unmasked(function, argument, x)
         if isinstance(x, np.ndarray) and x.dtype == LONG_NAMES[dtype]:
             return self.operand(x)
         try:
@@ -51,6 +52,7 @@ class NumPy(Library):
 
     def truth_bytes(self, x: Any, name: str) -> Any:
         function, _, argument = name.rpartition(".")
+        check_unmasked(function, argument, x)
         try:
             found = np.asarray(x)
         except Exception:  # whatever an object's __array__ raises

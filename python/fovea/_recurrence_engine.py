@@ -8,7 +8,7 @@ import math
 from typing import Any, Optional, Sequence
 
 from . import _core, recurrences
-from ._arrays import Library, compute_dtype, described, dtype_name, library_of
+from ._arrays import Library, check_unmasked, compute_dtype, described, dtype_name, library_of
 from ._errors import InvalidArgument
 from ._value import integers, is_array, real, shown
 from .recurrences import _Part
@@ -163,7 +163,8 @@ def _four(argument: str, x: Any) -> tuple[int, int, int, int]:
         shape = tuple(int(n) for n in getattr(x, "shape", ()))
     except (TypeError, ValueError):  # an object that only looks like an array
         shape = ()
-    if not is_array(x) or len(shape) != 4 or (hasattr(x, "filled") and hasattr(x, "mask")):
+    check_unmasked(FUNCTION, argument, x)
+    if not is_array(x) or len(shape) != 4:
         raise InvalidArgument(FUNCTION, argument, "[batch, heads, length, dim]", described(x))
     return shape
 
@@ -207,6 +208,7 @@ class Ready:
     def _operand(self, name: str, x: Any) -> Any:
         library = self.library
         own = library_of(x)
+        check_unmasked(FUNCTION, NAMES[name], x)
         if own.follows and own is not library:  # gradients would be lost silently
             expected = f"an array of the key's library ({own.conversion})"
             raise InvalidArgument(FUNCTION, NAMES[name], expected, f"{own.noun}, {described(x)}")
@@ -288,6 +290,8 @@ class Ready:
     def loss(self, d_output: Any, d_final_state: Any) -> dict[str, Any]:
         """The losses in layouts and dtypes that the engine accepts."""
         found: dict[str, Any] = {}
+        for name, x in (("d_output", d_output), ("d_final_state", d_final_state)):
+            check_unmasked(FUNCTION, name, x)
         if d_output is not None:
             found["d_output"] = self.library.operand(d_output)
         if d_final_state is not None:

@@ -7,7 +7,7 @@ import functools
 from typing import Any, Callable, Optional, Sequence
 
 from . import _core
-from ._arrays import compute_dtype, described, dtype_name, library_of
+from ._arrays import check_unmasked, compute_dtype, described, dtype_name, library_of
 from ._errors import InvalidArgument
 from ._recurrence_engine import Tokens, present_of, starts_of
 from ._value import is_array
@@ -70,6 +70,7 @@ def checked(kind: Kind, arrays: dict[str, Any]) -> None:
     """Throws unless each array that is there has its axes."""
     for name, axes in kind.axes.items():
         x = arrays.get(name)
+        check_unmasked(kind.function, name, x)
         if x is None and name not in kind.needed:
             continue
         if not is_array(x) or len(getattr(x, "shape", ())) != axes:
@@ -132,6 +133,8 @@ class Ready:
     def backward(self, d_output: Any, d_final_state: Any, wanted: Sequence[str]) -> dict[str, Any]:
         """Derivatives by the inputs named in `wanted`."""
         library, loss = self.library, {}
+        for name, x in (("d_output", d_output), ("d_final_state", d_final_state)):
+            check_unmasked(self.kind.function, name, x)
         wide = compute_dtype(self.dtype)
         if d_output is not None:
             loss["d_output"] = library.operand(d_output)

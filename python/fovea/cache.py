@@ -6,7 +6,7 @@ import os
 from typing import Any, NamedTuple, Optional, Sequence as Many, Union, overload
 
 from . import _core
-from ._arrays import dtype_name, library_of, others
+from ._arrays import check_unmasked, dtype_name, library_of, others
 from ._engine import seen
 from ._errors import InvalidArgument, named
 from ._value import integer, integers, is_array, shown
@@ -349,6 +349,7 @@ def _handed(x: Any, name: str, function: str) -> Any:
     if x is None:
         return None
     library = library_of(x)
+    check_unmasked(function, name, x)
     if is_array(x) and library.wants_gradient(x):
         expected = "a tensor that wants no gradient (detach it): a cache has none"
         raise InvalidArgument(function, name, expected, "one that requires grad")

@@ -479,7 +479,49 @@ RECURRENCES: list[Row] = [
     ("explain_recurrence of a bad key", lambda: fovea.explain_recurrence(Q, 3, Q), "explain_recurrence: key"),
 ]
 
-ROWS = ARRAYS + OUTPUTS + NUMBERS + PARAMETERS + MASKS + PLANS + ROPES + TEXTS + RECURRENCES
+X, TAPS = np.ones((1, 5, 4)), np.ones((4, 3))
+PAIR = (Q, np.zeros((1, 2, 4), np.float32))
+
+
+def hidden(array: Any) -> Any:
+    return np.ma.masked_array(array, np.ones_like(array, bool))
+
+
+MASKED: list[Row] = [
+    ("masked mask", call(mask=hidden(np.ones((4, 4), bool))), "mask: expected an array without a mask"),
+    ("masked additive mask", call(mask=hidden(np.ones((4, 4)))), "mask: expected an array without a mask"),
+    ("masked ArrayMask", call(mask=fovea.Causal() & fovea.ArrayMask(hidden(np.ones((4, 4), bool)))), "mask: expected an array without a mask"),
+    ("masked slopes", mod(fovea.AlibiBias(hidden(np.ones(2)))), "mods[0].slope: expected an array without a mask"),
+    ("masked slopes f32", mod(fovea.AlibiBias(hidden(np.ones(2, np.float32)))), "mods[0].slope: expected an array without a mask"),
+    ("masked W", call(score=fovea.Bilinear(hidden(np.eye(8)))), "score.W: expected an array without a mask"),
+    ("masked d_output", gradients(d_output=hidden(Q)), "gradients: d_output: expected an array without a mask"),
+    ("masked out", call(out=hidden(Q.copy())), "out: expected an array without a mask"),
+    ("step masked out", stepped(out=hidden(Q.copy())), "out: expected an array without a mask"),
+    ("masked x of rotate", rotated(x=hidden(Q)), "rotate: x: expected an array without a mask"),
+    ("masked cos", by_tables(hidden(COS)), "rotate: cos: expected an array without a mask"),
+    ("recurrence, masked value", recurrence(value=hidden(Q)), "value: expected an array without a mask"),
+    ("recurrence, masked gate", recurrence(decay=fovea.ScalarDecay(hidden(GATE))), "decay.log_decay: expected an array without a mask"),
+    ("recurrence, masked state", recurrence(initial_state=hidden(STATE)), "initial_state: expected an array without a mask"),
+    ("recurrence, masked present", recurrence(present=hidden(np.ones((1, 4), bool))), "present: expected an array without a mask"),
+    ("recurrence, masked d_output", recurrence_gradients(d_output=hidden(Q)), "recurrence_gradients: d_output: expected an array without a mask"),
+    ("masked x of a convolution", lambda: fovea.causal_conv(hidden(X), TAPS), "causal_conv: x: expected an array without a mask"),
+    ("masked weight of a convolution", lambda: fovea.causal_conv(X, hidden(TAPS)), "causal_conv: weight: expected an array without a mask"),
+    ("masked d_output of a convolution", lambda: fovea.causal_conv_gradients(X, TAPS, hidden(X)), "causal_conv_gradients: d_output"),
+    ("masked output of a part", lambda: fovea.merge([PAIR, (hidden(Q), PAIR[1])]), "merge: parts[1][0]: expected an array without a mask"),
+]
+
+MERGES: list[Row] = [
+    ("merge of no parts", lambda: fovea.merge([]), "merge: parts: expected a list of pairs"),
+    ("merge of a pair", lambda: fovea.merge(PAIR), "merge: parts: expected a list of pairs"),  # type: ignore[arg-type]
+    ("merge of no text", lambda: fovea.merge(NoText()), "merge: parts: expected a list of pairs"),  # type: ignore[arg-type]
+    ("merge without log-sum-exp", lambda: fovea.merge([(Q, None)]), "merge: parts: expected a list of pairs"),
+    ("merge of texts", lambda: fovea.merge(["ab"]), "merge: parts[0][0]: expected an array"),  # type: ignore[list-item]
+    ("merge of 3 axes", lambda: fovea.merge([(Q[0], PAIR[1][0])]), "merge: parts[0][0]: expected [batch, heads, query_len, value_dim], got float32 [2, 4, 8]"),
+    ("merge of other outputs", lambda: fovea.merge([PAIR, (Q.astype("f8"), PAIR[1])]), "merge: parts[1][0]: expected f32"),
+    ("merge of other log-sum-exps", lambda: fovea.merge([PAIR, (Q, PAIR[1][:, :1])]), "merge: parts[1][1]: expected f32 [1, 2, 4]"),
+]
+
+ROWS = ARRAYS + OUTPUTS + NUMBERS + PARAMETERS + MASKS + PLANS + ROPES + TEXTS + RECURRENCES + MASKED + MERGES
 
 # Python's own errors for arguments that a signature does not have.
 SIGNATURES: list[tuple[str, Callable[[], Any]]] = [
