@@ -86,7 +86,8 @@ class _Integers(Mask):
 
     def __post_init__(self) -> None:
         for name, value in self._fields().items():
-            object.__setattr__(self, name, frozen(value))
+            given = tuple(value) if hasattr(value, "__next__") else value  # an iterator gives its numbers once
+            object.__setattr__(self, name, frozen(given))
 
     def _list(self, values: Any, field: str, name: str) -> str:
         own = f"{type(self).__name__}.{field}"
