@@ -231,3 +231,71 @@ def test_states_without_their_axes(function):
     given = GLA if function == "gla" else {name: x for name, x in GLA.items() if name != "g"}
     for x in (torch.tensor(1.0), rand(2, K, V)):
         refused(function, given, "initial_state", f"[N, H, K, V], got torch.float32 {list(x.shape)}", initial_state=x)
+
+
+# Gradients that a number or an output has not.
+
+TENSOR = rand(1, 2, 4, 8)
+
+
+@pytest.mark.parametrize(
+    ("name", "spec"),
+    [
+        ("attention: scale", lambda number: {"scale": number}),
+        ("SoftCap: cap", lambda number: {"mods": [fovea.SoftCap(number)]}),
+        ("Temperature: value", lambda number: {"mods": [fovea.Temperature(number)]}),
+        ("Sigmoid: bias", lambda number: {"normalizer": fovea.Sigmoid(number)}),
+    ],
+)
+def test_a_number_that_wants_a_gradient(name, spec):
+    number = torch.tensor(2.0, requires_grad=True)
+    with pytest.raises(fovea.InvalidArgument, match=f"{name}: expected a number, or a tensor that wants no gradient"):
+        fovea.attention(TENSOR, TENSOR, TENSOR, **spec(number))
+    with torch.no_grad():
+        got = fovea.attention(TENSOR, TENSOR, TENSOR, **spec(number))
+    assert torch.equal(got, fovea.attention(TENSOR, TENSOR, TENSOR, **spec(2.0)))
+
+
+def test_an_output_that_wants_a_gradient():
+    out = torch.zeros_like(TENSOR).requires_grad_()
+    step = fovea.plan(num_query_heads=2, query_len=4, head_dim=8)
+    cache = fovea.KvCache([fovea.CacheLayer(2, 8)])
+    sequence = cache.start()
+    cache.reserve(sequence, 4)
+    cache.append(0, sequence, TENSOR, TENSOR)
+    for call in (
+        lambda: fovea.attention(TENSOR, TENSOR, TENSOR, out=out),
+        lambda: step(TENSOR, TENSOR, TENSOR, out=out),
+        lambda: fovea.attention(TENSOR, cache=cache[0], sequences=[sequence], out=out),
+    ):
+        with pytest.raises(fovea.InvalidArgument, match="attention: out: expected a tensor that wants no gradient"):
+            call()
+        with torch.no_grad():
+            assert call() is out
+
+
+def test_an_output_of_another_library_is_noted():
+    """PyTorch refuses a backward pass that needs what the output held before."""
+    query = TENSOR.numpy()
+    out = torch.ones(1, 2, 4, 8)
+    product = (out * torch.ones(8, requires_grad=True)).sum()
+    fovea.attention(query, query, query, out=out)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        product.backward()
+
+
+def test_tensors_beside_a_query_of_numpy():
+    query = TENSOR.numpy()
+    slopes = torch.ones(2, requires_grad=True)
+    with pytest.raises(fovea.InvalidArgument, match=r"mods\[0\].slope: expected an array that wants no gradient, or a query of"):
+        fovea.attention(query, query, query, mods=[fovea.AlibiBias(slopes)])
+
+
+def test_tensors_without_values():
+    slopes = torch.ones(2, device="meta")
+    bias = fovea.AlibiBias(slopes)
+    assert repr(bias) == "fovea.AlibiBias(<torch.float32 [2]>)"
+    assert bias == fovea.AlibiBias(slopes) and bias != fovea.AlibiBias(slopes.clone())
+    assert repr(fovea.Additive(None, None, slopes, slopes)).count("<torch.float32 [2]>") == 2
+    with pytest.raises(fovea.InvalidArgument, match="mask: expected an array in the CPU's memory, got one on meta"):
+        fovea.attention(TENSOR, TENSOR, TENSOR, mask=torch.ones(4, 4, dtype=torch.bool, device="meta"))
