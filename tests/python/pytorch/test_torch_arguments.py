@@ -233,6 +233,57 @@ def test_states_without_their_axes(function):
         refused(function, given, "initial_state", f"[N, H, K, V], got torch.float32 {list(x.shape)}", initial_state=x)
 
 
+# fovea.nn.MultiheadAttention.
+
+
+@pytest.mark.parametrize(
+    ("argument", "wrong", "says"),
+    [
+        ("mods[0]", {"mods": [3]}, "a Mod of fovea, got 3"),
+        ("mods", {"mods": None}, "a sequence of fovea's mods, got None"),
+        ("weight_mods[0]", {"weight_mods": ["a"]}, "a Mod of fovea, got 'a'"),
+        ("normalizer", {"normalizer": "softmax"}, "a Normalizer of fovea, got 'softmax'"),
+        ("normalizer", {"normalizer": fovea.Softmax}, "a value, fovea.Softmax(...), got the class Softmax"),
+        ("score", {"score": "dot"}, "a Score of fovea, got 'dot'"),
+        ("mask", {"mask": "causal"}, "a mask of fovea, "),
+        ("num_kv_heads", {"num_kv_heads": "1"}, "a whole number, got '1'"),
+        ("num_kv_heads", {"num_kv_heads": 1.0}, "a whole number, got 1.0"),
+        ("num_kv_heads", {"num_kv_heads": 3}, "a divisor of num_heads, 2, got 3"),
+    ],
+)
+def test_the_layer_refuses_when_it_is_made(argument, wrong, says):
+    import fovea.nn
+
+    with pytest.raises(fovea.InvalidArgument, match=re.escape(f"MultiheadAttention: {argument}: expected {says}")):
+        fovea.nn.MultiheadAttention(8, 2, **wrong)
+
+
+def test_the_layer_takes_one_mod_alone():
+    import fovea.nn
+
+    assert fovea.nn.MultiheadAttention(8, 2, mods=fovea.SoftCap(3)).mods == (fovea.SoftCap(3),)
+
+
+@pytest.mark.parametrize(
+    ("argument", "wrong", "says"),
+    [
+        ("attn_mask", {"attn_mask": torch.ones(5, 5).bool().numpy()}, "a tensor of truth values or floating-point numbers, got bool [5, 5]"),
+        ("attn_mask", {"attn_mask": torch.ones(5, 5).int()}, "a tensor of truth values or floating-point numbers, got torch.int32 [5, 5]"),
+        ("key_padding_mask", {"key_padding_mask": torch.ones(2, 5).int()}, "a tensor of truth values or floating-point numbers, got torch.int32 [2, 5]"),
+        ("key_padding_mask", {"key_padding_mask": [[True]]}, "a tensor of truth values or floating-point numbers, got list"),
+        ("value", {"value": torch.ones(2, 4, 8)}, "[2, 5] in front of vdim, as the key has, got torch.float32 [2, 4, 8]"),
+        ("key", {"key": torch.ones(1, 5, 8), "value": torch.ones(1, 5, 8)}, "the query's batch of 2, got torch.float32 [1, 5, 8]"),
+    ],
+)
+def test_the_layer_refuses_a_call(argument, wrong, says):
+    import fovea.nn
+
+    x = torch.ones(2, 5, 8)
+    layer = fovea.nn.MultiheadAttention(8, 2, batch_first=True)
+    with pytest.raises(fovea.InvalidArgument, match=re.escape(f"MultiheadAttention: {argument}: expected {says}")):
+        layer(**{"query": x, "key": x, "value": x, **wrong})
+
+
 # Gradients that a number or an output has not.
 
 TENSOR = rand(1, 2, 4, 8)
