@@ -335,7 +335,11 @@ def score_function(
         _checked("query", query), _checked("key", key), _checked("value", value)
     )
     call = dataclasses.replace(call, parameters=_parameters(call, query.dtype))
-    advantage = _checked("advantage", advantage).detach()
+    advantage = checked_tensor("attention", "advantage", advantage, "as the query is one").detach()
+    shape = Shape.of(query, key, value, call)
+    rows = (shape.batch, shape.num_query_heads, shape.query_len)
+    if tuple(advantage.shape) != rows:
+        raise InvalidArgument("attention", "advantage", f"a number for each row, {list(rows)}", described(advantage))
     request = dataclasses.replace(request, seed=_number(seed))
     return _ScoreFunction.apply(call, request, advantage, query, key, value, *call.parameters.values())
 

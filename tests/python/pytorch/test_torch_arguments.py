@@ -350,3 +350,37 @@ def test_tensors_without_values():
     assert repr(fovea.Additive(None, None, slopes, slopes)).count("<torch.float32 [2]>") == 2
     with pytest.raises(fovea.InvalidArgument, match="mask: expected an array in the CPU's memory, got one on meta"):
         fovea.attention(TENSOR, TENSOR, TENSOR, mask=torch.ones(4, 4, dtype=torch.bool, device="meta"))
+
+
+# Functions with PyTorch's arguments.
+
+
+@pytest.mark.parametrize("options", [{"scale": 0.5}, {"dropout_p": 0.0}])
+def test_numbers_that_pytorch_takes(options):
+    import numpy as np
+
+    ((name, number),) = options.items()
+    ours, theirs = fovea.torch.scaled_dot_product_attention, torch.nn.functional.scaled_dot_product_attention
+    want = ours(TENSOR, TENSOR, TENSOR, **options)
+    for given in (np.float32(number), np.float64(number), torch.tensor(number)):
+        theirs(TENSOR, TENSOR, TENSOR, **{name: given})
+        assert torch.equal(ours(TENSOR, TENSOR, TENSOR, **{name: given}), want)
+    with pytest.raises(TypeError):
+        theirs(TENSOR, TENSOR, TENSOR, **{name: torch.tensor(number, requires_grad=True)})
+    with pytest.raises(fovea.InvalidArgument, match=name):
+        ours(TENSOR, TENSOR, TENSOR, **{name: torch.tensor(number, requires_grad=True)})
+
+
+@pytest.mark.parametrize(
+    ("argument", "wrong", "says"),
+    [
+        *(("seed", {"seed": seed}, says) for seed, says in ((None, "that of the call"), ("a", "a whole number"), (1.5, "a whole number"),
+                                                            (-1, "a number in [0, 2^64)"), (2**70, ""))),
+        ("advantage", {"advantage": None}, "a tensor of PyTorch"),
+        ("advantage", {"advantage": torch.ones(1, 2, 3)}, "a number for each row, [1, 2, 4], got torch.float32 [1, 2, 3]"),
+        ("mods[0]", {"mods": [3]}, "a Mod of fovea, got 3"),
+    ],
+)
+def test_score_function(argument, wrong, says):
+    given = {"query": TENSOR, "key": TENSOR, "value": TENSOR, "advantage": torch.ones(1, 2, 4), "seed": 1}
+    refused("score_function", given, argument, says, **wrong)
