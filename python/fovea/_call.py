@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any, Iterable, Optional, Sequence, overload
 
 from . import _cached, scores
@@ -211,6 +212,7 @@ def gradients(
     normalizer: Any = None,
     scale: Optional[float] = None,
     dropout: float = 0.0,
+    precision: str = "full",
     weight_mods: Sequence[Any] = (),
     weight_heads: Optional[Sequence[int]] = None,
     weight_rows: Optional[Sequence[int]] = None,
@@ -229,8 +231,8 @@ def gradients(
         d_weights: the loss's derivative by the returned weights, in their shape, f32 (f64 for f64); None if the loss
             does not depend on them.
         advantage: for HardSample, [batch, num_query_heads, query_len].
-        seed: that of the call of `attention`, if the call drew random numbers.
-        The others: as in the call of `attention`.
+        seed: that of the call of `attention`. A call that drew random numbers needs it.
+        The others: as in the call of `attention`. Chosen heads and rows of weights are those of d_weights.
 
     Returns:
         Arrays by name: "query", "key", "value", and those of parameters, "score.W", "mods[0].slope",
@@ -253,8 +255,11 @@ def gradients(
         normalizer=normalizer,
         scale=scale,
         dropout=dropout,
+        precision=precision,
         weight_mods=weight_mods,
     )
+    if seed is None and call.structure.draws:
+        raise InvalidArgument("gradients", "seed", "that of the call of attention, which drew random numbers", "None")
     request = make_request(
         query_offset, seed, weight_heads, weight_rows, lse=True, query_starts=query_starts, key_starts=key_starts
     )
@@ -263,6 +268,8 @@ def gradients(
     given = {name: x for name, x in losses.items() if x is not None}
     if not given:
         raise InvalidArgument("gradients", "d_output", "an array, or d_weights or advantage", "none of them")
+    if d_weights is None:  # the loss depends on no weights, whichever were returned
+        request = dataclasses.replace(request, weight_heads=(), weight_rows=())
     results = library.gradients(call, query, key, value, request, given)
     if isinstance(score, scores.Concat):
         results["score.W"] = library.joined(results["score.W"], results.pop("score.U"))

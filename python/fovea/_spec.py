@@ -11,7 +11,7 @@ from ._arrays import Library, check_unmasked, compute_dtype, described, library_
 from ._errors import InvalidArgument
 from ._mask import Sizes, any_part, replaced
 from ._positions import Positions
-from ._properties import key_rows, reads_keys
+from ._properties import draws, key_rows, reads_keys
 from ._value import integers, is_array, real, shown
 from ._weak import watches, weakly
 
@@ -43,6 +43,11 @@ class Structure:
             known = hash(tuple(getattr(self, field.name) for field in fields))
             object.__setattr__(self, "_hash", known)
         return known
+
+    @property
+    def draws(self) -> bool:
+        """Whether a call depends on its seed."""
+        return self.dropout > 0 or draws(self.normalizer)
 
     def __getstate__(self) -> dict[str, Any]:
         # In another process the same texts have other hashes.
