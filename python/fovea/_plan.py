@@ -56,6 +56,7 @@ class Plan:
         """ "f32", "f64", "bf16" or "f16"."""
         return self._key.dtype
 
+    @named("Plan.explain")
     def explain(self, query_offset: Any = None) -> str:
         """See `explain`."""
         return self._plan.explain(positions(query_offset).offsets()).rstrip("\n")

@@ -209,10 +209,12 @@ def real(x: Any, name: str) -> float:
 
 def truth(x: Any, name: str) -> bool:
     """`name` is "function.argument"."""
-    try:
-        return bool(x)
-    except Exception:  # an array of several elements has no truth value
-        raise _refuse(name, "True or False", x) from None
+    if not isinstance(x, (str, bytes)):  # "no" would be true
+        try:
+            return bool(x)
+        except Exception:  # an array of several elements has no truth value
+            pass
+    raise _refuse(name, "True or False", x)
 
 
 def number(x: Any, name: str) -> str:

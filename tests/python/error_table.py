@@ -308,6 +308,8 @@ PLANS: list[Row] = [
     ("plan scale", planned(scale=NAN), "plan: scale"),
     ("plan offset", planned(query_offset=2**70), "query_offset"),
     ("plan of a ragged mask", planned(mask=np.ones((3, 3), bool)), "mask"),
+    *((f"return_lse {x!r}", call(return_lse=x), "return_lse: expected True or False") for x in ("no", np.ones(2))),
+    ("offset of a plan's explain", lambda: planned()().explain("a"), "Plan.explain: query_offset"),
     ("step longer", stepped(np.ones((1, 2, 5, 8), np.float32), Q, Q), "query"),
     ("step of more heads", stepped(np.ones((1, 4, 4, 8), np.float32), Q, Q), "query"),
     ("step of another dtype", stepped(Q.astype("f8"), Q.astype("f8"), Q.astype("f8")), "query"),
@@ -355,6 +357,8 @@ ROPES: list[Row] = [
     ("sequence_len 2**40", rotated(sequence_len=2**40), "got 1099511627776"),
     ("sequence_len -1", rotated(sequence_len=-1), "got -1"),
     ("odd rotary_dim", rotated(fovea.Rope(7)), "Rope: rotary_dim: expected an even number in [2, 65536], got 7"),
+    ("interleaved text", rotated(fovea.Rope(8, interleaved="half")), "Rope: interleaved: expected True or False, got 'half'"),  # type: ignore[arg-type]
+    ("interleaved text of tables", lambda: fovea.rotate(Q, fovea.RopeTables(COS, COS, "no")), "RopeTables: interleaved"),  # type: ignore[arg-type]
     ("no rope", rotated(3), "a fovea.Rope or fovea.RopeTables, got 3"),
     ("rotate of int", rotated(x=Q.astype("i4")), "rotate: x"),
     ("rotate of 3 axes", rotated(x=Q[0]), "rotate: x: expected [batch, heads, length, head_dim], got [2, 4, 8]"),
