@@ -6,12 +6,12 @@ import dataclasses
 from typing import Any, Iterable, Optional, Sequence, overload
 
 from . import _cached, scores
-from ._arrays import dtype_name, library_of
+from ._arrays import described, dtype_name, library_of
 from ._cached import check_cache
 from ._engine import check_unasked, make_request, seen
 from ._errors import InvalidArgument, named
 from ._positions import positions
-from ._spec import SPEC, Call, Shape, plan_for, take_apart
+from ._spec import SPEC, Call, Shape, check_lengths, plan_for, take_apart
 from .masks import Causal
 from .cache import LayerOfCache, Sequence as OfCache
 
@@ -177,6 +177,7 @@ def attention(
     if cache is not None or sequences is not None:
         check_cache(cache, key, value, key_starts, sequences)
     query, key, value = seen(query), seen(key), seen(value)
+    check_lengths(mask)
     call = take_apart(
         query,
         score=score,
@@ -247,6 +248,7 @@ def gradients(
     ['key', 'mods[0].slope', 'query', 'value']
     """
     query, key, value = seen(query), seen(key), seen(value)
+    check_lengths(mask)
     call = take_apart(
         query,
         score=score,
@@ -302,5 +304,9 @@ def explain(query: Any, key: Any = None, value: Any = None, **arguments: Any) ->
     if cache is not None:
         request = make_request(at.offset, query_starts=at.query_starts)
         return _cached.explain(call, query, cache, sequences, request).rstrip("\n")
-    shape = Shape.of(query, key, value, call)
-    return plan_for(call, shape, dtype_name(query, "query"), at).explain(at.offsets()).rstrip("\n")
+    shape, dtype = Shape.of(query, key, value, call), dtype_name(query, "query")
+    wanted = (shape.batch, shape.num_kv_heads, shape.key_len)
+    for name, x in (("key", key), ("value", value)):
+        if x is not None and (dtype_name(x, name) != dtype or tuple(x.shape[:3]) != wanted):
+            raise InvalidArgument("explain", name, f"{dtype} [{', '.join(map(str, wanted))}, dim]", described(x))
+    return plan_for(call, shape, dtype, at).explain(at.offsets()).rstrip("\n")

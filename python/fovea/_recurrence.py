@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Optional
 
 from . import _core
-from ._arrays import dtype_name, library_of
+from ._arrays import described, dtype_name, library_of
 from ._engine import seen
 from ._errors import InvalidArgument, named
 from ._recurrence_engine import FUNCTION, SPEC, Sizes, Tokens, plan_for, starts_of, take_apart
@@ -161,8 +161,13 @@ def explain_recurrence(query: Any, key: Any, value: Any, **arguments: Any) -> st
         raise TypeError(f"explain_recurrence() got an unexpected keyword argument {sorted(unknown)[0]!r}")
     query, key, value = seen(query), seen(key), seen(value)
     structure, _ = take_apart(**arguments)
-    sizes = Sizes.of(query, key, value)
-    return plan_for(structure, sizes, dtype_name(key, "key", FUNCTION), starts).explain().rstrip("\n")
+    sizes, dtype = Sizes.of(query, key, value), dtype_name(key, "key", FUNCTION)
+    for name, x in (("query", query), ("value", value)):
+        fits = x is None or (dtype_name(x, name, FUNCTION), x.shape[0], x.shape[2]) == (dtype, sizes.entries, sizes.length)
+        if not fits:
+            expected = f"{dtype} [{sizes.entries}, heads, {sizes.length}, dim], as the key is"
+            raise InvalidArgument(FUNCTION, name, expected, described(x))
+    return plan_for(structure, sizes, dtype, starts).explain().rstrip("\n")
 
 
 def list_recurrence_kernels() -> list[str]:

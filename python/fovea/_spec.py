@@ -187,6 +187,15 @@ def _dynamic_lengths(mask: masks.Mask) -> tuple[masks.Mask, Any]:
     return replaced(mask, lambda part: masks.KeyLengths() if isinstance(part, masks.KeyLengths) else part), lengths
 
 
+def check_lengths(mask: Any) -> None:
+    """Throws for a mask whose lengths only a call of a plan could bring."""
+    if isinstance(mask, masks.KeyLengths) and mask.lengths is None:
+        expected = "lengths in its KeyLengths(lengths): only a call of a plan brings them itself"
+        raise InvalidArgument("attention", "mask", expected, "fovea.KeyLengths()")
+    for part in mask._parts() if isinstance(mask, masks.Mask) else ():
+        check_lengths(part)
+
+
 def _lengths_now(mask: masks.Mask) -> masks.Mask:
     if not isinstance(mask, masks.KeyLengths) or mask.lengths is None:
         return mask
@@ -353,6 +362,7 @@ def plan_of_sizes(call: Call, key: PlanKey) -> "_core.Plan":
 __all__ = [
     "Call",
     "any_part",
+    "check_lengths",
     "checked",
     "PlanKey",
     "Shape",

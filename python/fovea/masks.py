@@ -160,6 +160,8 @@ class Prefix(_Integers):
 
     def _text(self) -> str:
         lengths = self.lengths if hasattr(self.lengths, "__len__") else [self.lengths]
+        if not lengths:
+            raise InvalidArgument("Prefix", "lengths", "a number, or one for each batch entry", "none")
         return self._list(lengths, "lengths", "prefix")
 
 

@@ -238,6 +238,9 @@ PARAMETERS: list[Row] = [
     ("center of 7 entries", mod(fovea.LocalWindow(1, np.ones((7, 2, 4)))), "center"),
     ("deviation 0", call(weight_mods=[fovea.LocalGaussian(0, CENTER)]), "deviation"),
     ("alibi_slopes(-1)", lambda: fovea.alibi_slopes(-1), "num_heads"),
+    ("alibi_slopes(0)", lambda: fovea.alibi_slopes(0), "alibi_slopes: num_heads: expected a number in [1, 1048576], got 0"),
+    ("alibi_slopes(2**62)", lambda: fovea.alibi_slopes(2**62), "num_heads"),
+    ("ForgetGate of a list", lambda: fovea.ForgetGate.of([0.0, -1.0]), "ForgetGate.of: log_f: expected an array"),
     ("alibi_slopes(2**70)", lambda: fovea.alibi_slopes(2**70), "num_heads"),
     ("alibi_slopes('a')", lambda: fovea.alibi_slopes("a"), "num_heads"),  # type: ignore[arg-type]
 ]
@@ -309,6 +312,13 @@ PLANS: list[Row] = [
     ("plan offset", planned(query_offset=2**70), "query_offset"),
     ("plan of a ragged mask", planned(mask=np.ones((3, 3), bool)), "mask"),
     *((f"return_lse {x!r}", call(return_lse=x), "return_lse: expected True or False") for x in ("no", np.ones(2))),
+    ("explain key and value of other lengths", lambda: fovea.explain(Q, Q, Q[:, :, :2]), "explain: value: expected f32 [1, 2, 4, dim], got float32 [1, 2, 2, 8]"),
+    ("explain key of another dtype", lambda: fovea.explain(Q, Q.astype("f8"), Q), "explain: key: expected f32"),
+    ("explain_recurrence of other lengths", lambda: fovea.explain_recurrence(Q, Q, Q[:, :, :2]), "explain_recurrence: value: expected f32 [1, heads, 4, dim]"),
+    ("lengths that no call brings", call(mask=fovea.Causal() & fovea.KeyLengths()), "mask: expected lengths in its KeyLengths(lengths)"),
+    ("gradients of lengths that no call brings", gradients(mask=fovea.KeyLengths()), "gradients: mask: expected lengths in its KeyLengths(lengths)"),
+    ("a step without its lengths", lambda: fovea.plan(num_query_heads=2, query_len=4, head_dim=8, mask=fovea.KeyLengths())(Q, Q, Q), "key_lengths: expected as many lengths"),
+    ("a prefix of no lengths", call(mask=fovea.Prefix([])), "Prefix: lengths: expected a number, or one for each batch entry, got none"),
     ("offset of a plan's explain", lambda: planned()().explain("a"), "Plan.explain: query_offset"),
     ("step longer", stepped(np.ones((1, 2, 5, 8), np.float32), Q, Q), "query"),
     ("step of more heads", stepped(np.ones((1, 4, 4, 8), np.float32), Q, Q), "query"),

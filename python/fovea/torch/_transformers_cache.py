@@ -103,6 +103,9 @@ class TransformersCache(Cache):  # type: ignore[misc, unused-ignore]
         for name, x in (("key_states", key), ("value_states", value)):
             if not isinstance(x, Tensor) or x.dim() != 4:
                 raise InvalidArgument("TransformersCache.update", name, "[batch, heads, length, dim]", described(x))
+            if TENSORS.wants_gradient(x):
+                expected = "a tensor that wants no gradient (run the model under torch.no_grad()): a cache has none"
+                raise InvalidArgument("TransformersCache.update", name, expected, "one that requires grad")
         if self.cache is None:
             layer = CacheLayer(
                 num_kv_heads=int(key.shape[1]),
