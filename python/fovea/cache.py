@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import Any, NamedTuple, Optional, Sequence as Many, Union, overload
+from typing import Any, Iterator, NamedTuple, Optional, Sequence as Many, Union, overload
 
 from . import _core
 from ._arrays import check_unmasked, dtype_name, library_of, others
@@ -124,6 +124,10 @@ class KvCache:
         if not 0 <= number < len(self.layers):
             raise IndexError(f"KvCache: layer: expected a number from 0 to {len(self.layers) - 1}, got {number}")
         return LayerOfCache(self, number)
+
+    def __iter__(self) -> Iterator[LayerOfCache]:
+        """Its layers, in their order."""
+        return (LayerOfCache(self, number) for number in range(len(self.layers)))
 
     def __repr__(self) -> str:
         return f"<fovea.KvCache of {len(self.layers)} layers, {self.bytes().used} bytes used>"

@@ -6,7 +6,7 @@ aligns the last query with the last key, as a cache of keys needs; 0 aligns the 
 
 from __future__ import annotations
 
-from typing import Any, Optional, Sequence, Union
+from typing import Any, Optional, Protocol, Sequence, Union
 
 from ._array_mask import ArrayMask
 from ._arrays import library_of
@@ -81,6 +81,15 @@ class SlidingWindow(Mask):
         return f"window({','.join(sides)})"
 
 
+class _Listed(Protocol):
+    """An array or a tensor."""
+
+    def tolist(self) -> Any: ...
+
+
+Integers = Union[Sequence[int], _Listed]
+
+
 class _Integers(Mask):
     """A mask of a list of whole numbers. The list is copied, except a tensor for KeyLengths."""
 
@@ -102,7 +111,7 @@ class GlobalTokens(_Integers):
     fovea.SlidingWindow(2, 2) | fovea.GlobalTokens([0])
     """
 
-    positions: Sequence[int]
+    positions: Integers
 
     def _text(self) -> str:
         return self._list(self.positions, "positions", "global")
@@ -134,7 +143,7 @@ class KeyLengths(_Integers):
     (2, 2, 4, 8)
     """
 
-    lengths: Optional[Sequence[int]] = None
+    lengths: Optional[Integers] = None
 
     def __post_init__(self) -> None:
         # A placeholder of a graph has no values yet, so it is kept as it is and passed with the call.
@@ -156,7 +165,7 @@ class Prefix(_Integers):
     array([ True,  True, False, False])
     """
 
-    lengths: Union[int, Sequence[int]]
+    lengths: Union[int, Integers]
 
     def _text(self) -> str:
         lengths = self.lengths if hasattr(self.lengths, "__len__") else [self.lengths]
@@ -172,7 +181,7 @@ class Documents(_Integers):
     >>> mask = fovea.Causal() & fovea.Documents([0, 5, 9])
     """
 
-    boundaries: Sequence[int]
+    boundaries: Integers
 
     def _text(self) -> str:
         return self._list(self.boundaries, "boundaries", "documents")
@@ -288,7 +297,7 @@ class Tree(_Integers):
     array([ True,  True, False,  True])
     """
 
-    parents: Sequence[int]
+    parents: Integers
 
     def _text(self) -> str:
         return self._list(self.parents, "parents", "tree")
@@ -302,7 +311,7 @@ class Groups(_Integers):
     array([ True,  True, False, False])
     """
 
-    groups: Sequence[int]
+    groups: Integers
 
     def _text(self) -> str:
         return self._list(self.groups, "groups", "groups")
