@@ -37,7 +37,7 @@ def attend(
     """`attention` over the rows of a layer."""
     library = library_of(query)
     query = library.cast(query)
-    check_out(out)
+    check_out("attention", "out", out)
     if library.wants_gradient(query):
         expected = "a tensor that wants no gradient (detach it, or torch.no_grad()): a cache has none"
         raise InvalidArgument("attention", "query", expected, "one that requires grad")

@@ -118,10 +118,6 @@ def operands(call: Call, query: Any, key: Any, value: Any, dtype: str) -> dict[s
             raise InvalidArgument("attention", name, expected, f"{own.noun}, {described(x)}")
     result = {name: library.operand(x) for name, x in found.items() if x is not None}
     for name, x in call.parameters.items():
-        own = library_of(x)
-        if own.follows and own is not library and own.wants_gradient(x):
-            expected = f"an array that wants no gradient, or a query of its library ({own.conversion})"
-            raise InvalidArgument("attention", name, expected, f"{own.noun} that requires grad")
         result[name] = library.operand(library.parameter(x, compute_dtype(dtype), name))
     return result
 
@@ -210,14 +206,14 @@ def check_unasked(request: Request, value: Any, out: Any) -> None:
             raise InvalidArgument("attention", name, "None without return_weights=True", shown(list(chosen)))
     if value is None and out is not None:
         raise InvalidArgument("attention", "out", "None: without values there is no output", described(out))
-    check_out(out)
+    check_out("attention", "out", out)
 
 
-def check_out(out: Any) -> None:
-    check_unmasked("attention", "out", out)
-    library = library_of(out)
-    if library.follows and is_array(out) and library.wants_gradient(out):
-        raise InvalidArgument("attention", "out", "a tensor that wants no gradient", "one that requires grad")
+def check_out(function: str, argument: str, out: Any) -> None:
+    """Throws for an array of the caller's whose change would be hidden: by a mask, or from autograd."""
+    check_unmasked(function, argument, out)
+    if is_array(out) and library_of(out).wants_gradient(out):
+        raise InvalidArgument(function, argument, "a tensor that wants no gradient", "one that requires grad")
 
 
 def results(outputs: dict[str, Any], like: Any, request: Request) -> Any:

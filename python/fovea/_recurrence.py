@@ -6,7 +6,7 @@ from typing import Any, Optional
 
 from . import _core
 from ._arrays import described, dtype_name, library_of
-from ._engine import seen
+from ._engine import check_out, seen
 from ._errors import InvalidArgument, named
 from ._recurrence_engine import FUNCTION, SPEC, Sizes, Tokens, plan_for, starts_of, take_apart
 from ._value import shown, truth
@@ -83,6 +83,8 @@ def recurrence(
         raise InvalidArgument(FUNCTION, "query", "an array, or return_state=True", "None")
     if query is None and out is not None:
         raise InvalidArgument(FUNCTION, "out", "None: without queries there is no output", shown(out))
+    for name, x in (("out", out), ("final_state", final_state)):
+        check_out(FUNCTION, name, x)
     given = {"query": query, "key": key, "value": value, **arrays, "initial_state": initial_state}
     tokens = Tokens(sequence_starts, present)
     library = library_of(key)

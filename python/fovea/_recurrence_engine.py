@@ -257,7 +257,8 @@ class Ready:
             outputs["saved_states"] = library.kept(size, wide)
         given = library.handed(self.inputs)
         self.plan.recur(self.function, given, library.handed(outputs), *self._tokens())
-        library.wrote(*(x for x in (out, final_state) if x is not None))
+        for x in (out, final_state):
+            library_of(x).wrote(x)  # either may be of another library than the key
         return outputs
 
     def _saved_size(self) -> int:

@@ -20,7 +20,7 @@ _HAS_EXCHANGE = hasattr(torch.Tensor, "__dlpack_c_exchange_api__")
 class Tensors(Library):
     arrays = (torch.Tensor,)
     noun = "a tensor of PyTorch"
-    conversion = "torch.from_numpy makes the query a tensor"
+    conversion = "torch.from_numpy makes tensors of arrays"
     follows = True
     deferred = True
 

@@ -338,7 +338,7 @@ def test_an_output_of_another_library_is_noted():
 def test_tensors_beside_a_query_of_numpy():
     query = TENSOR.numpy()
     slopes = torch.ones(2, requires_grad=True)
-    with pytest.raises(fovea.InvalidArgument, match=r"mods\[0\].slope: expected an array that wants no gradient, or a query of"):
+    with pytest.raises(fovea.InvalidArgument, match=r"mods\[0\].slope: expected an array that wants no gradient, or all arrays of"):
         fovea.attention(query, query, query, mods=[fovea.AlibiBias(slopes)])
 
 
@@ -384,3 +384,52 @@ def test_numbers_that_pytorch_takes(options):
 def test_score_function(argument, wrong, says):
     given = {"query": TENSOR, "key": TENSOR, "value": TENSOR, "advantage": torch.ones(1, 2, 4), "seed": 1}
     refused("score_function", given, argument, says, **wrong)
+
+
+# fovea.recurrence and fovea.causal_conv, whose calls with gradients are operators.
+
+LEAF = rand(1, 2, 4, 8).requires_grad_()
+
+
+@pytest.mark.parametrize("leaf", [LEAF, LEAF.detach()], ids=["gradients", "none"])
+@pytest.mark.parametrize(
+    ("argument", "wrong", "says"),
+    [
+        ("sequence_starts", "ab", "a sequence of whole numbers, got 'ab'"),
+        ("sequence_starts", [0.0, 4.0], "a whole number, got 0.0"),
+        ("sequence_starts", [0, 2**64], "a whole number in "),
+        ("sequence_starts", [], "numbers from 0 to the number of tokens, got none"),
+        ("present", "ab", "an array of truth values, got str"),
+        ("present", [[1.0]], "an array of truth values, got list"),
+    ],
+)
+def test_tokens_that_are_no_tensors(leaf, argument, wrong, says):
+    with pytest.raises(fovea.InvalidArgument, match=re.escape(f"recurrence: {argument}: expected {says}")):
+        fovea.recurrence(leaf, leaf, leaf, **{argument: wrong})
+    with pytest.raises(fovea.InvalidArgument, match=re.escape(f"causal_conv: {argument}: expected {says}")):
+        fovea.causal_conv(leaf[0], torch.ones(8, 3), **{argument: wrong})
+
+
+def test_tokens_in_lists():
+    starts, present = [0, 1, 4], [[1, 0, 1, True]]
+    wanted = fovea.recurrence(*[LEAF.detach()] * 3, sequence_starts=starts, present=present)
+    for given in (starts, tuple(starts), iter(starts), torch.tensor(starts)):
+        assert torch.equal(fovea.recurrence(LEAF, LEAF, LEAF, sequence_starts=given, present=present), wanted)
+
+
+def test_results_of_another_library():
+    import numpy as np
+
+    query = LEAF.detach().numpy()
+    for name, shape in (("out", (1, 2, 4, 8)), ("final_state", (1, 2, 8, 8))):
+        for wrong in (torch.zeros(shape, requires_grad=True), np.ma.masked_array(np.zeros(shape, np.float32), True)):
+            with pytest.raises(fovea.InvalidArgument, match=f"recurrence: {name}: expected"):
+                fovea.recurrence(query, query, query, **{name: wrong})
+        noted = torch.ones(shape)
+        product = (noted * torch.ones(8, requires_grad=True)).sum()
+        fovea.recurrence(query, query, query, **{name: noted})
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            product.backward()
+    tables = fovea.RopeTables(torch.ones(9, 4, requires_grad=True), torch.ones(9, 4))
+    with pytest.raises(fovea.InvalidArgument, match="rotate: cos: expected an array that wants no gradient"):
+        fovea.rotate(query, tables)
