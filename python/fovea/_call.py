@@ -11,7 +11,7 @@ from ._cached import check_cache
 from ._engine import check_unasked, make_request, seen
 from ._errors import InvalidArgument, named
 from ._positions import positions
-from ._spec import SPEC, Call, Shape, check_lengths, plan_for, take_apart
+from ._spec import SPEC, Shape, check_lengths, plan_for, take_apart
 from .masks import Causal
 from .cache import LayerOfCache, Sequence as OfCache
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import random
-from typing import Any, Iterable, Optional, Sequence
+from typing import Any, Iterable, Sequence
 
 from . import _core
 from ._arrays import check_unmasked, compute_dtype, described, dtype_name, library_of
@@ -228,4 +228,15 @@ def results(outputs: dict[str, Any], like: Any, request: Request) -> Any:
     return found[0] if len(found) == 1 else found
 
 
-__all__ = ["Request", "backward", "check_out", "check_unasked", "forward", "gradients", "make_request", "operands", "results", "seen"]
+__all__ = [
+    "Request",
+    "backward",
+    "check_out",
+    "check_unasked",
+    "forward",
+    "gradients",
+    "make_request",
+    "operands",
+    "results",
+    "seen",
+]

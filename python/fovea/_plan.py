@@ -7,7 +7,7 @@ import dataclasses
 from typing import Any, Optional, Sequence
 
 from . import _core
-from ._arrays import library_of, others
+from ._arrays import library_of
 from ._engine import check_unasked, forward, make_request, operands, results, seen
 from ._errors import InvalidArgument, named
 from ._mask import any_part

@@ -165,8 +165,8 @@ def explain_recurrence(query: Any, key: Any, value: Any, **arguments: Any) -> st
     structure, _ = take_apart(**arguments)
     sizes, dtype = Sizes.of(query, key, value), dtype_name(key, "key", FUNCTION)
     for name, x in (("query", query), ("value", value)):
-        fits = x is None or (dtype_name(x, name, FUNCTION), x.shape[0], x.shape[2]) == (dtype, sizes.entries, sizes.length)
-        if not fits:
+        wanted = (dtype, sizes.entries, sizes.length)
+        if x is not None and (dtype_name(x, name, FUNCTION), x.shape[0], x.shape[2]) != wanted:
             expected = f"{dtype} [{sizes.entries}, heads, {sizes.length}, dim], as the key is"
             raise InvalidArgument(FUNCTION, name, expected, described(x))
     return plan_for(structure, sizes, dtype, starts).explain().rstrip("\n")

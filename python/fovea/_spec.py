@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from typing import Any, Callable, Optional, Sequence
+from typing import Any, Optional, Sequence
 
 from . import _core, masks, mods as mod_values, normalizers, scores
 from ._arrays import Library, check_unmasked, compute_dtype, described, library_of, others
