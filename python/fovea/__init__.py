@@ -85,6 +85,10 @@ def list_kernels() -> list[tuple[str, str, bool]]:
     return _core.list_kernels()
 
 
+def __dir__() -> list[str]:
+    return sorted({*globals(), "__version__", "nn", "torch"} - {"Any", "annotations", "importlib"})
+
+
 def __getattr__(name: str) -> Any:
     if name in ("torch", "nn"):
         return importlib.import_module(f".{name}", __name__)

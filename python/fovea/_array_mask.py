@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Sequence
 
 from . import _core
-from ._arrays import described
+from ._arrays import check_unmasked, described
 from ._entries import mask_by_entry
 from ._errors import InvalidArgument
 from ._mask import Mask, Sizes, broadcasts
@@ -36,11 +36,15 @@ class ArrayMask(Mask):
 
     def _engine(self, sizes: Sizes) -> "_core.Mask":
         wanted = (sizes.batch, sizes.heads, sizes.query_len, sizes.key_len)
+        check_unmasked("attention", "mask", self.visible)
         shape = tuple(int(n) for n in getattr(self.visible, "shape", ()))
         if str(getattr(self.visible, "dtype", "")).rsplit(".", 1)[-1] != "bool" or len(shape) > 4:
             raise InvalidArgument(
                 "attention", "mask", "truth values of at most 4 axes", described(self.visible)
             )
+        device = str(getattr(self.visible, "device", "cpu"))
+        if device != "cpu":
+            raise InvalidArgument("attention", "mask", "an array in the CPU's memory", f"one on {device}")
         if not broadcasts(shape, wanted):
             raise InvalidArgument(
                 "attention", "mask", f"truth values that broadcast to {list(wanted)}", described(self.visible)

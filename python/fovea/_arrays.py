@@ -228,6 +228,7 @@ def dtype_name(array: Any, argument: str, function: str = "attention") -> str:
         name = str(array.dtype).rsplit(".", 1)[-1]
     except Exception:  # an object that only looks like an array may raise anything
         name = ""
+    check_unmasked(function, argument, array)
     if name not in _NAMES or not hasattr(array, "shape"):
         raise InvalidArgument(
             function,
@@ -236,6 +237,14 @@ def dtype_name(array: Any, argument: str, function: str = "attention") -> str:
             described(array),
         )
     return _NAMES[name]
+
+
+def check_unmasked(function: str, argument: str, x: Any) -> None:
+    """Throws for an array of numpy.ma, whose hidden elements would be read silently."""
+    if hasattr(x, "filled") and hasattr(x, "mask"):
+        raise InvalidArgument(
+            function, argument, "an array without a mask in it (x.filled(...) makes one)", "a masked array"
+        )
 
 
 def described(x: Any) -> str:

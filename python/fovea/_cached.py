@@ -6,7 +6,7 @@ import dataclasses
 from typing import Any, Optional
 
 from ._arrays import described, dtype_name, library_of
-from ._engine import Request, forward, operands, results
+from ._engine import Request, check_out, forward, operands, results
 from ._errors import InvalidArgument
 from ._spec import Call, PlanKey, Shape, by_sizes, known_plan, plan_of_sizes
 from ._value import shown
@@ -37,6 +37,7 @@ def attend(
     """`attention` over the rows of a layer."""
     library = library_of(query)
     query = library.cast(query)
+    check_out("attention", "out", out)
     if library.wants_gradient(query):
         expected = "a tensor that wants no gradient (detach it, or torch.no_grad()): a cache has none"
         raise InvalidArgument("attention", "query", expected, "one that requires grad")

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any, Iterable, Optional, Sequence, overload
 
 from . import _cached, scores
-from ._arrays import dtype_name, library_of
+from ._arrays import described, dtype_name, library_of
 from ._cached import check_cache
 from ._engine import check_unasked, make_request, seen
 from ._errors import InvalidArgument, named
 from ._positions import positions
-from ._spec import SPEC, Call, Shape, plan_for, take_apart
+from ._spec import SPEC, Shape, check_lengths, plan_for, take_apart
 from .masks import Causal
 from .cache import LayerOfCache, Sequence as OfCache
 
@@ -176,6 +177,7 @@ def attention(
     if cache is not None or sequences is not None:
         check_cache(cache, key, value, key_starts, sequences)
     query, key, value = seen(query), seen(key), seen(value)
+    check_lengths(mask)
     call = take_apart(
         query,
         score=score,
@@ -211,6 +213,7 @@ def gradients(
     normalizer: Any = None,
     scale: Optional[float] = None,
     dropout: float = 0.0,
+    precision: str = "full",
     weight_mods: Sequence[Any] = (),
     weight_heads: Optional[Sequence[int]] = None,
     weight_rows: Optional[Sequence[int]] = None,
@@ -229,8 +232,8 @@ def gradients(
         d_weights: the loss's derivative by the returned weights, in their shape, f32 (f64 for f64); None if the loss
             does not depend on them.
         advantage: for HardSample, [batch, num_query_heads, query_len].
-        seed: that of the call of `attention`, if the call drew random numbers.
-        The others: as in the call of `attention`.
+        seed: that of the call of `attention`. A call that drew random numbers needs it.
+        The others: as in the call of `attention`. Chosen heads and rows of weights are those of d_weights.
 
     Returns:
         Arrays by name: "query", "key", "value", and those of parameters, "score.W", "mods[0].slope",
@@ -245,6 +248,7 @@ def gradients(
     ['key', 'mods[0].slope', 'query', 'value']
     """
     query, key, value = seen(query), seen(key), seen(value)
+    check_lengths(mask)
     call = take_apart(
         query,
         score=score,
@@ -253,8 +257,11 @@ def gradients(
         normalizer=normalizer,
         scale=scale,
         dropout=dropout,
+        precision=precision,
         weight_mods=weight_mods,
     )
+    if seed is None and call.structure.draws:
+        raise InvalidArgument("gradients", "seed", "that of the call of attention, which drew random numbers", "None")
     request = make_request(
         query_offset, seed, weight_heads, weight_rows, lse=True, query_starts=query_starts, key_starts=key_starts
     )
@@ -263,6 +270,8 @@ def gradients(
     given = {name: x for name, x in losses.items() if x is not None}
     if not given:
         raise InvalidArgument("gradients", "d_output", "an array, or d_weights or advantage", "none of them")
+    if d_weights is None:  # the loss depends on no weights, whichever were returned
+        request = dataclasses.replace(request, weight_heads=(), weight_rows=())
     results = library.gradients(call, query, key, value, request, given)
     if isinstance(score, scores.Concat):
         results["score.W"] = library.joined(results["score.W"], results.pop("score.U"))
@@ -295,5 +304,9 @@ def explain(query: Any, key: Any = None, value: Any = None, **arguments: Any) ->
     if cache is not None:
         request = make_request(at.offset, query_starts=at.query_starts)
         return _cached.explain(call, query, cache, sequences, request).rstrip("\n")
-    shape = Shape.of(query, key, value, call)
-    return plan_for(call, shape, dtype_name(query, "query"), at).explain(at.offsets()).rstrip("\n")
+    shape, dtype = Shape.of(query, key, value, call), dtype_name(query, "query")
+    wanted = (shape.batch, shape.num_kv_heads, shape.key_len)
+    for name, x in (("key", key), ("value", value)):
+        if x is not None and (dtype_name(x, name) != dtype or tuple(x.shape[:3]) != wanted):
+            raise InvalidArgument("explain", name, f"{dtype} [{', '.join(map(str, wanted))}, dim]", described(x))
+    return plan_for(call, shape, dtype, at).explain(at.offsets()).rstrip("\n")

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import random
-from typing import Any, Iterable, Optional, Sequence
+from typing import Any, Iterable, Sequence
 
 from . import _core
-from ._arrays import compute_dtype, described, dtype_name, library_of
+from ._arrays import check_unmasked, compute_dtype, described, dtype_name, library_of
 from ._errors import InvalidArgument
 from ._positions import Positions, positions
 from ._properties import has_constant_weights
 from ._spec import Call, Shape, plan_for
-from ._value import integer, integers, is_array, shown
+from ._value import integer, integers, is_array, shown, truth
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,16 +77,9 @@ def make_request(
         number,
         _some(weight_heads, "weight_heads"),
         _some(weight_rows, "weight_rows"),
-        _truth(lse, "return_lse"),
-        _truth(weights, "return_weights"),
+        truth(lse, "attention.return_lse"),
+        truth(weights, "attention.return_weights"),
     )
-
-
-def _truth(x: Any, argument: str) -> bool:
-    try:
-        return bool(x)
-    except Exception:  # an array of several elements has no truth value
-        raise InvalidArgument("attention", argument, "True or False", shown(x)) from None
 
 
 def _some(chosen: Any, argument: str) -> tuple[int, ...]:
@@ -156,7 +149,7 @@ def forward(
     options = request.options(call.key_lengths)
     plan.attend("attention", library.handed(inputs), library.handed(outputs), options, list(cache))
     if out is not None:
-        library.wrote(out)
+        library_of(out).wrote(out)  # it may be of another library than the query
     return outputs
 
 
@@ -191,6 +184,8 @@ def gradients(
     plan = plan_for(call, shape, dtype, request.at)
     inputs = operands(call, query, key, value, dtype)
     library = library_of(query)
+    for name, x in losses.items():
+        check_unmasked("gradients", name, x)
     loss = {name: library.operand(x) for name, x in losses.items()}
     if "d_output" in loss:
         loss.update(forward(plan, call, inputs, shape, dtype, request))
@@ -205,12 +200,20 @@ def _differentiable(call: Call, names: Iterable[str]) -> list[str]:
 
 
 def check_unasked(request: Request, value: Any, out: Any) -> None:
-    """Throws for a choice of heads or rows when no weights are returned, and for `out` when there is no output."""
+    """Throws for a choice of heads or rows when no weights are returned, and for an `out` that cannot be one."""
     for name, chosen in (("weight_heads", request.weight_heads), ("weight_rows", request.weight_rows)):
         if chosen and not request.weights and value is not None:
             raise InvalidArgument("attention", name, "None without return_weights=True", shown(list(chosen)))
     if value is None and out is not None:
         raise InvalidArgument("attention", "out", "None: without values there is no output", described(out))
+    check_out("attention", "out", out)
+
+
+def check_out(function: str, argument: str, out: Any) -> None:
+    """Throws for an array of the caller's whose change would be hidden: by a mask, or from autograd."""
+    check_unmasked(function, argument, out)
+    if is_array(out) and library_of(out).wants_gradient(out):
+        raise InvalidArgument(function, argument, "a tensor that wants no gradient", "one that requires grad")
 
 
 def results(outputs: dict[str, Any], like: Any, request: Request) -> Any:
@@ -225,4 +228,15 @@ def results(outputs: dict[str, Any], like: Any, request: Request) -> Any:
     return found[0] if len(found) == 1 else found
 
 
-__all__ = ["Request", "backward", "check_unasked", "forward", "gradients", "make_request", "operands", "results", "seen"]
+__all__ = [
+    "Request",
+    "backward",
+    "check_out",
+    "check_unasked",
+    "forward",
+    "gradients",
+    "make_request",
+    "operands",
+    "results",
+    "seen",
+]

@@ -20,6 +20,8 @@ _PYTHON_NAMES = {
     "recur": "recurrence",
     "recur_backward": "recurrence_gradients",
     "make_recurrence_plan": "recurrence",
+    "selective_scan_backward": "selective_scan_gradients",
+    "causal_conv_backward": "causal_conv_gradients",
 }
 _RECURRENCES = frozenset({"recur", "recur_backward", "make_recurrence_plan"})
 

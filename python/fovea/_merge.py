@@ -5,10 +5,14 @@ from __future__ import annotations
 from typing import Any, Sequence
 
 from . import _core
-from ._arrays import compute_dtype, dtype_name, library_of
+from ._arrays import check_unmasked, compute_dtype, described, dtype_name, library_of
 from ._errors import InvalidArgument
+from ._value import is_array, shown
 
 __all__ = ["merge"]
+
+# The engine's names of a pair's elements.
+_PLACES = {"output": 0, "log_sum_exp": 1}
 
 
 def merge(parts: Sequence[tuple[Any, Any]]) -> tuple[Any, Any]:
@@ -32,16 +36,25 @@ def merge(parts: Sequence[tuple[Any, Any]]) -> tuple[Any, Any]:
         pairs = [(output, lse) for output, lse in parts]
     except (TypeError, ValueError):
         pairs = []
-    if not pairs:
-        raise InvalidArgument("merge", "parts", "at least one pair (output, log-sum-exp)", repr(parts)[:80])
+    if not pairs or any(x is None for pair in pairs for x in pair):
+        raise InvalidArgument("merge", "parts", "a list of pairs (output, log-sum-exp), at least one", shown(parts))
     like = pairs[0][0]
-    if any(library_of(x).wants_gradient(x) for pair in pairs for x in pair):
-        raise InvalidArgument(
-            "merge", "parts", "tensors that want no gradient, which merge has not: detach them", "one that requires grad"
-        )
-    dtype, library = dtype_name(like, "parts[0][0]"), library_of(like)
+    for n, pair in enumerate(pairs):
+        for place, x in enumerate(pair):
+            check_unmasked("merge", f"parts[{n}][{place}]", x)
+            if is_array(x) and library_of(x).wants_gradient(x):
+                expected = "a tensor that wants no gradient, which merge has not: detach it"
+                raise InvalidArgument("merge", f"parts[{n}][{place}]", expected, "one that requires grad")
+    dtype, library = dtype_name(like, "parts[0][0]", "merge"), library_of(like)
     shape = tuple(int(n) for n in like.shape)
+    if len(shape) != 4:
+        raise InvalidArgument("merge", "parts[0][0]", "[batch, heads, query_len, value_dim]", described(like))
     output = library.empty(shape, dtype, like)
     log_sum_exp = library.empty(shape[:-1], compute_dtype(dtype), like)
-    _core.merge([[library.operand(x) for x in pair] for pair in pairs], output, log_sum_exp)
+    try:
+        _core.merge([[library.operand(x) for x in pair] for pair in pairs], output, log_sum_exp)
+    except InvalidArgument as error:
+        part, _, name = error.argument.rpartition(".")
+        argument = f"{part}[{_PLACES[name]}]" if name in _PLACES else error.argument
+        raise InvalidArgument("merge", argument, error.expected, error.got) from None
     return library.result(output, like), library.result(log_sum_exp, like)

@@ -7,11 +7,12 @@ from typing import Any, Optional, Sequence
 import numpy as np
 
 from . import _core, _recurrence_engine, _scans_engine
-from ._arrays import LONG_NAMES, Library, described, dtype_name
+from ._arrays import LONG_NAMES, Library, check_unmasked, described, dtype_name, library_of
 from ._engine import Request, forward, gradients, operands, results
 from ._errors import InvalidArgument
 from ._recurrence_engine import Ready
 from ._spec import Call, Shape, plan_for
+from ._value import is_array
 from .rope import positions_of, table
 
 
@@ -33,6 +34,11 @@ class NumPy(Library):
         return x
 
     def parameter(self, x: Any, dtype: str, argument: str, function: str = "attention") -> Any:
+        check_unmasked(function, argument, x)
+        own = library_of(x)
+        if own is not self and is_array(x) and own.wants_gradient(x):  # which would be lost
+            expected = f"an array that wants no gradient, or all arrays of its library ({own.conversion})"
+            raise InvalidArgument(function, argument, expected, f"{own.noun} that requires grad")
         if isinstance(x, np.ndarray) and x.dtype == LONG_NAMES[dtype]:
             return self.operand(x)
         try:
@@ -51,6 +57,7 @@ class NumPy(Library):
 
     def truth_bytes(self, x: Any, name: str) -> Any:
         function, _, argument = name.rpartition(".")
+        check_unmasked(function, argument, x)
         try:
             found = np.asarray(x)
         except Exception:  # whatever an object's __array__ raises
@@ -71,8 +78,6 @@ class NumPy(Library):
     def attend(self, call: Call, query: Any, key: Any, value: Any, request: Request, seed: Any, out: Any) -> Any:
         dtype = dtype_name(query, "query")
         shape = Shape.of(query, key, value, call)
-        if value is None and out is not None:
-            raise InvalidArgument("attention", "out", "None: without values there is no output", described(out))
         chosen = plan_for(call, shape, dtype, request.at)
         given = operands(call, query, key, value, dtype)
         return results(forward(chosen, call, given, shape, dtype, request, out), query, request)

@@ -7,7 +7,7 @@ import dataclasses
 from typing import Any, Optional, Sequence
 
 from . import _core
-from ._arrays import library_of, others
+from ._arrays import library_of
 from ._engine import check_unasked, forward, make_request, operands, results, seen
 from ._errors import InvalidArgument, named
 from ._mask import any_part
@@ -56,6 +56,7 @@ class Plan:
         """ "f32", "f64", "bf16" or "f16"."""
         return self._key.dtype
 
+    @named("Plan.explain")
     def explain(self, query_offset: Any = None) -> str:
         """See `explain`."""
         return self._plan.explain(positions(query_offset).offsets()).rstrip("\n")

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any, Optional
 
 from . import _core
-from ._arrays import dtype_name, library_of
-from ._engine import seen
+from ._arrays import described, dtype_name, library_of
+from ._engine import check_out, seen
 from ._errors import InvalidArgument, named
 from ._recurrence_engine import FUNCTION, SPEC, Sizes, Tokens, plan_for, starts_of, take_apart
-from ._value import shown
+from ._value import shown, truth
 
 __all__ = ["explain_recurrence", "list_recurrence_kernels", "recurrence", "recurrence_gradients"]
 
@@ -78,11 +78,13 @@ def recurrence(
     structure, arrays = take_apart(
         feature_map=feature_map, decay=decay, write=write, read=read, normalizer=normalizer, scale=scale
     )
-    wants_state = _truth(return_state) or final_state is not None
+    wants_state = truth(return_state, f"{FUNCTION}.return_state") or final_state is not None
     if query is None and not wants_state:
         raise InvalidArgument(FUNCTION, "query", "an array, or return_state=True", "None")
     if query is None and out is not None:
         raise InvalidArgument(FUNCTION, "out", "None: without queries there is no output", shown(out))
+    for name, x in (("out", out), ("final_state", final_state)):
+        check_out(FUNCTION, name, x)
     given = {"query": query, "key": key, "value": value, **arrays, "initial_state": initial_state}
     tokens = Tokens(sequence_starts, present)
     library = library_of(key)
@@ -91,13 +93,6 @@ def recurrence(
     if query is None:
         return state
     return (output, state) if wants_state else output
-
-
-def _truth(x: Any) -> bool:
-    try:
-        return bool(x)
-    except Exception:  # an array of several elements has no truth value
-        raise InvalidArgument(FUNCTION, "return_state", "True or False", shown(x)) from None
 
 
 @named("recurrence_gradients", FUNCTION)
@@ -168,8 +163,13 @@ def explain_recurrence(query: Any, key: Any, value: Any, **arguments: Any) -> st
         raise TypeError(f"explain_recurrence() got an unexpected keyword argument {sorted(unknown)[0]!r}")
     query, key, value = seen(query), seen(key), seen(value)
     structure, _ = take_apart(**arguments)
-    sizes = Sizes.of(query, key, value)
-    return plan_for(structure, sizes, dtype_name(key, "key", FUNCTION), starts).explain().rstrip("\n")
+    sizes, dtype = Sizes.of(query, key, value), dtype_name(key, "key", FUNCTION)
+    for name, x in (("query", query), ("value", value)):
+        wanted = (dtype, sizes.entries, sizes.length)
+        if x is not None and (dtype_name(x, name, FUNCTION), x.shape[0], x.shape[2]) != wanted:
+            expected = f"{dtype} [{sizes.entries}, heads, {sizes.length}, dim], as the key is"
+            raise InvalidArgument(FUNCTION, name, expected, described(x))
+    return plan_for(structure, sizes, dtype, starts).explain().rstrip("\n")
 
 
 def list_recurrence_kernels() -> list[str]:

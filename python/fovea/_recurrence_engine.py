@@ -8,7 +8,7 @@ import math
 from typing import Any, Optional, Sequence
 
 from . import _core, recurrences
-from ._arrays import compute_dtype, described, dtype_name, library_of
+from ._arrays import Library, check_unmasked, compute_dtype, described, dtype_name, library_of
 from ._errors import InvalidArgument
 from ._value import integers, is_array, real, shown
 from .recurrences import _Part
@@ -108,14 +108,26 @@ def _checked(argument: str, value: Any) -> Any:
     return value
 
 
-def starts_of(x: Any) -> Optional[tuple[int, ...]]:
+def starts_of(x: Any, function: str = FUNCTION) -> Optional[tuple[int, ...]]:
     """sequence_starts as numbers."""
     if x is None:
         return None
-    starts = integers(x, f"{FUNCTION}.sequence_starts")
+    starts = integers(x, f"{function}.sequence_starts")
     if not starts:
-        raise InvalidArgument(FUNCTION, "sequence_starts", "numbers from 0 to the number of tokens", "none")
+        raise InvalidArgument(function, "sequence_starts", "numbers from 0 to the number of tokens", "none")
     return starts
+
+
+def present_of(library: Library, present: Any, shape: tuple[int, int], function: str = FUNCTION) -> Any:
+    """Bytes of the truth values of `present`, [batch, length]; None: all tokens are there."""
+    if present is None:
+        return None
+    found = library.truth_bytes(present, f"{function}.present")
+    if tuple(found.shape) != shape:
+        raise InvalidArgument(
+            function, "present", f"truth values of [batch, length] {list(shape)}", described(present)
+        )
+    return found
 
 
 @dataclasses.dataclass(frozen=True)
@@ -151,7 +163,8 @@ def _four(argument: str, x: Any) -> tuple[int, int, int, int]:
         shape = tuple(int(n) for n in getattr(x, "shape", ()))
     except (TypeError, ValueError):  # an object that only looks like an array
         shape = ()
-    if not is_array(x) or len(shape) != 4 or (hasattr(x, "filled") and hasattr(x, "mask")):
+    check_unmasked(FUNCTION, argument, x)
+    if not is_array(x) or len(shape) != 4:
         raise InvalidArgument(FUNCTION, argument, "[batch, heads, length, dim]", described(x))
     return shape
 
@@ -190,17 +203,12 @@ class Ready:
         self.sequences = self.sizes.entries if self.starts is None else len(self.starts) - 1
         self.plan = plan_for(structure, self.sizes, self.dtype, self.starts)
         self.inputs = {name: self._operand(name, x) for name, x in arrays.items() if x is not None}
-        self.present = None
-        if tokens.present is not None:
-            self.present = library.truth_bytes(tokens.present, f"{FUNCTION}.present")
-            shape = (self.sizes.entries, self.sizes.length)
-            if tuple(self.present.shape) != shape:
-                expected = f"truth values of [batch, length] {list(shape)}"
-                raise InvalidArgument(FUNCTION, "present", expected, described(tokens.present))
+        self.present = present_of(library, tokens.present, (self.sizes.entries, self.sizes.length))
 
     def _operand(self, name: str, x: Any) -> Any:
         library = self.library
         own = library_of(x)
+        check_unmasked(FUNCTION, NAMES[name], x)
         if own.follows and own is not library:  # gradients would be lost silently
             expected = f"an array of the key's library ({own.conversion})"
             raise InvalidArgument(FUNCTION, NAMES[name], expected, f"{own.noun}, {described(x)}")
@@ -249,7 +257,8 @@ class Ready:
             outputs["saved_states"] = library.kept(size, wide)
         given = library.handed(self.inputs)
         self.plan.recur(self.function, given, library.handed(outputs), *self._tokens())
-        library.wrote(*(x for x in (out, final_state) if x is not None))
+        for x in (out, final_state):
+            library_of(x).wrote(x)  # either may be of another library than the key
         return outputs
 
     def _saved_size(self) -> int:
@@ -282,6 +291,8 @@ class Ready:
     def loss(self, d_output: Any, d_final_state: Any) -> dict[str, Any]:
         """The losses in layouts and dtypes that the engine accepts."""
         found: dict[str, Any] = {}
+        for name, x in (("d_output", d_output), ("d_final_state", d_final_state)):
+            check_unmasked(FUNCTION, name, x)
         if d_output is not None:
             found["d_output"] = self.library.operand(d_output)
         if d_final_state is not None:
@@ -313,6 +324,7 @@ __all__ = [
     "Tokens",
     "gradients",
     "plan_for",
+    "present_of",
     "starts_of",
     "take_apart",
 ]

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any, Optional
 
-from ._arrays import described, library_of
+from ._arrays import library_of
 from ._engine import seen
-from ._errors import InvalidArgument
+from ._errors import InvalidArgument, named
 from ._recurrence_engine import Tokens
 from ._scans_engine import CONV, SCAN, Kind, checked, gradients
+from ._value import shown, truth
 
 __all__ = ["causal_conv", "causal_conv_gradients", "selective_scan", "selective_scan_gradients"]
 
@@ -104,6 +105,7 @@ def causal_conv(
     return _call(CONV, _activation(activation), given, Tokens(sequence_starts, present), return_state)
 
 
+@named("selective_scan_gradients", "selective_scan")
 def selective_scan_gradients(
     x: Any,
     delta: Any,
@@ -138,6 +140,7 @@ def selective_scan_gradients(
     return _gradients(SCAN, option, given, Tokens(sequence_starts, present), d_output, d_final_state)
 
 
+@named("causal_conv_gradients", "causal_conv")
 def causal_conv_gradients(
     x: Any,
     weight: Any,
@@ -173,7 +176,7 @@ def _seen(**arrays: Any) -> dict[str, Any]:
 
 def _one_of(kind: Kind, argument: str, value: Any, *known: str) -> str:
     if not isinstance(value, str) or value not in known:
-        raise InvalidArgument(kind.function, argument, " or ".join(map(repr, known)), repr(value))
+        raise InvalidArgument(kind.function, argument, " or ".join(map(repr, known)), shown(value))
     return value
 
 
@@ -185,7 +188,8 @@ def _call(kind: Kind, option: str, given: dict[str, Any], tokens: Tokens, wants_
     checked(kind, given)
     x = given["x"]
     library = library_of(x)
-    output, state = library.scan(kind, option, given, tokens, bool(wants_state))
+    wants_state = truth(wants_state, f"{kind.function}.return_state")
+    output, state = library.scan(kind, option, given, tokens, wants_state)
     output = library.result(output, x)
     return (output, library.result(state, x)) if wants_state else output
 
@@ -195,7 +199,7 @@ def _gradients(
 ) -> dict[str, Any]:
     d_output, d_final_state = seen(d_output), seen(d_final_state)
     if d_output is None and d_final_state is None:
-        raise InvalidArgument(kind.function, "d_output", "an array, or d_final_state", described(None))
+        raise InvalidArgument(kind.function, "d_output", "an array, or d_final_state", "neither")
     checked(kind, given)
     library = library_of(given["x"])
     found = gradients(kind, option, given, tokens, d_output, d_final_state)

@@ -7,9 +7,9 @@ import functools
 from typing import Any, Callable, Optional, Sequence
 
 from . import _core
-from ._arrays import compute_dtype, described, dtype_name, library_of
+from ._arrays import check_unmasked, compute_dtype, described, dtype_name, library_of
 from ._errors import InvalidArgument
-from ._recurrence_engine import Tokens, starts_of
+from ._recurrence_engine import Tokens, present_of, starts_of
 from ._value import is_array
 
 
@@ -70,6 +70,7 @@ def checked(kind: Kind, arrays: dict[str, Any]) -> None:
     """Throws unless each array that is there has its axes."""
     for name, axes in kind.axes.items():
         x = arrays.get(name)
+        check_unmasked(kind.function, name, x)
         if x is None and name not in kind.needed:
             continue
         if not is_array(x) or len(getattr(x, "shape", ())) != axes:
@@ -86,7 +87,7 @@ class Ready:
         self.library = library = library_of(x)
         self.dtype = dtype_name(x, "x", kind.function)
         self.shape = tuple(int(n) for n in x.shape)
-        self.starts = starts_of(tokens.starts)
+        self.starts = starts_of(tokens.starts, kind.function)
         batch, length = self.shape[:2]
         if self.starts is not None:
             pieces = [end - begin for begin, end in zip(self.starts, self.starts[1:])]
@@ -95,9 +96,7 @@ class Ready:
         self.state = (batch, *kind.state(arrays))
         self.plan = self._plan(option, (batch, length, *kind.sizes(arrays)))
         self.inputs = {name: self._operand(name, x) for name, x in arrays.items() if x is not None}
-        self.present = None
-        if tokens.present is not None:
-            self.present = library.truth_bytes(tokens.present, f"{kind.function}.present")
+        self.present = present_of(library, tokens.present, (self.shape[0], self.shape[1]), kind.function)
 
     def _plan(self, option: str, sizes: tuple[int, ...]) -> Any:
         try:
@@ -134,6 +133,8 @@ class Ready:
     def backward(self, d_output: Any, d_final_state: Any, wanted: Sequence[str]) -> dict[str, Any]:
         """Derivatives by the inputs named in `wanted`."""
         library, loss = self.library, {}
+        for name, x in (("d_output", d_output), ("d_final_state", d_final_state)):
+            check_unmasked(self.kind.function, name, x)
         wide = compute_dtype(self.dtype)
         if d_output is not None:
             loss["d_output"] = library.operand(d_output)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from typing import Any, Callable, Optional, Sequence
+from typing import Any, Optional, Sequence
 
 from . import _core, masks, mods as mod_values, normalizers, scores
-from ._arrays import Library, compute_dtype, described, library_of, others
+from ._arrays import Library, check_unmasked, compute_dtype, described, library_of, others
 from ._errors import InvalidArgument
 from ._mask import Sizes, any_part, replaced
 from ._positions import Positions
-from ._properties import key_rows, reads_keys
+from ._properties import draws, key_rows, reads_keys
 from ._value import integers, is_array, real, shown
 from ._weak import watches, weakly
 
@@ -43,6 +43,11 @@ class Structure:
             known = hash(tuple(getattr(self, field.name) for field in fields))
             object.__setattr__(self, "_hash", known)
         return known
+
+    @property
+    def draws(self) -> bool:
+        """Whether a call depends on its seed."""
+        return self.dropout > 0 or draws(self.normalizer)
 
     def __getstate__(self) -> dict[str, Any]:
         # In another process the same texts have other hashes.
@@ -78,14 +83,14 @@ def take_apart(
 ) -> Call:
     if not isinstance(precision, str) or precision not in _PRECISIONS:
         raise InvalidArgument("attention", "precision", '"full", "higher", "high" or "medium"', shown(precision))
-    score = _checked("score", scores.ScaledDot() if score is None else score, scores.Score)
-    normalizer = _checked(
+    score = checked("score", scores.ScaledDot() if score is None else score, scores.Score)
+    normalizer = checked(
         "normalizer", normalizers.Softmax() if normalizer is None else normalizer, normalizers.Normalizer
     )
     if isinstance(score, scores.Concat):
         score = score._split(_four("query", query)[-1] if not hasattr(query, "head_dim") else query.head_dim)
-    mods, mask = _mods_and_mask(mods, mask)
-    weight_mods = _list_of_mods("weight_mods", weight_mods)
+    mods, mask = mods_and_mask(mods, mask)
+    weight_mods = list_of_mods("weight_mods", weight_mods)
     parameters: dict[str, Any] = {**score._arrays(), **normalizer._arrays()}
     for name, values in (("mods", mods), ("weight_mods", weight_mods)):
         for n, mod in enumerate(values):
@@ -107,7 +112,7 @@ def take_apart(
     return Call(structure, parameters, key_lengths, array_mask, library_of(query))
 
 
-def _checked(argument: str, value: Any, kind: type) -> Any:
+def checked(argument: str, value: Any, kind: type) -> Any:
     if isinstance(value, type) and issubclass(value, kind):
         raise InvalidArgument(
             "attention", argument, f"a value, fovea.{value.__name__}(...)", f"the class {value.__name__}"
@@ -117,7 +122,7 @@ def _checked(argument: str, value: Any, kind: type) -> Any:
     return value
 
 
-def _list_of_mods(argument: str, values: Any) -> tuple[Any, ...]:
+def list_of_mods(argument: str, values: Any) -> tuple[Any, ...]:
     if isinstance(values, mod_values.Mod):
         values = (values,)
     try:
@@ -126,16 +131,17 @@ def _list_of_mods(argument: str, values: Any) -> tuple[Any, ...]:
         raise InvalidArgument(
             "attention", argument, "a sequence of fovea's mods", shown(values)
         ) from None
-    return tuple(_checked(f"{argument}[{n}]", mod, mod_values.Mod) for n, mod in enumerate(values))
+    return tuple(checked(f"{argument}[{n}]", mod, mod_values.Mod) for n, mod in enumerate(values))
 
 
-def _mods_and_mask(mods: Any, mask: Any) -> tuple[tuple[Any, ...], masks.Mask]:
+def mods_and_mask(mods: Any, mask: Any) -> tuple[tuple[Any, ...], masks.Mask]:
     """An additive mask becomes the last mod."""
-    mods = _list_of_mods("mods", mods)
+    mods = list_of_mods("mods", mods)
     if mask is None:
         return mods, masks.Everything()
     mask = library_of(mask).mask(mask)
     if is_array(mask):
+        check_unmasked("attention", "mask", mask)
         if str(mask.dtype).rsplit(".", 1)[-1] == "bool":
             return mods, masks.ArrayMask(mask)
         if str(mask.dtype).rsplit(".", 1)[-1] not in ("float32", "float64", "bfloat16", "float16"):
@@ -152,7 +158,7 @@ def _mods_and_mask(mods: Any, mask: Any) -> tuple[tuple[Any, ...], masks.Mask]:
     if isinstance(mask, masks.Mask):
         return mods, mask
     if isinstance(mask, type) and issubclass(mask, masks.Mask):
-        _checked("mask", mask, masks.Mask)
+        checked("mask", mask, masks.Mask)
     raise InvalidArgument(
         "attention",
         "mask",
@@ -179,6 +185,15 @@ def _dynamic_lengths(mask: masks.Mask) -> tuple[masks.Mask, Any]:
     given = found[0].lengths
     lengths = given if library_of(given).deferred else integers(given, "KeyLengths.lengths")
     return replaced(mask, lambda part: masks.KeyLengths() if isinstance(part, masks.KeyLengths) else part), lengths
+
+
+def check_lengths(mask: Any) -> None:
+    """Throws for a mask whose lengths only a call of a plan could bring."""
+    if isinstance(mask, masks.KeyLengths) and mask.lengths is None:
+        expected = "lengths in its KeyLengths(lengths): only a call of a plan brings them itself"
+        raise InvalidArgument("attention", "mask", expected, "fovea.KeyLengths()")
+    for part in mask._parts() if isinstance(mask, masks.Mask) else ():
+        check_lengths(part)
 
 
 def _lengths_now(mask: masks.Mask) -> masks.Mask:
@@ -238,8 +253,7 @@ def _four(argument: str, array: Any) -> tuple[int, int, int, int]:
         shape = tuple(int(n) for n in getattr(array, "shape", ()))
     except (TypeError, ValueError):
         shape = ()
-    if hasattr(array, "filled") and hasattr(array, "mask"):
-        raise InvalidArgument("attention", argument, "an array without a mask in it: mask= has one", "a masked array")
+    check_unmasked("attention", argument, array)
     if len(shape) != 4 or not is_array(array):
         raise InvalidArgument("attention", argument, "[batch, heads, length, dim]", described(array))
     return shape
@@ -348,12 +362,16 @@ def plan_of_sizes(call: Call, key: PlanKey) -> "_core.Plan":
 __all__ = [
     "Call",
     "any_part",
+    "check_lengths",
+    "checked",
     "PlanKey",
     "Shape",
     "Structure",
     "compute_dtype",
     "known_plan",
+    "list_of_mods",
     "make_plan",
+    "mods_and_mask",
     "plan_for",
     "plan_of_sizes",
     "take_apart",

@@ -6,6 +6,7 @@ import dataclasses
 import math
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from ._arrays import library_of
 from ._errors import InvalidArgument
 
 if TYPE_CHECKING:
@@ -33,14 +34,22 @@ def _plain(x: Any) -> Any:
 
 
 def _equal(a: Any, b: Any) -> bool:
-    return a is b or bool(_plain(a) == _plain(b))
+    if a is b:
+        return True
+    try:
+        return bool(_plain(a) == _plain(b))
+    except RuntimeError:  # a tensor without values, as on PyTorch's device "meta", equals itself alone
+        return False
 
 
 def _text(x: Any) -> str:
     if is_array(x):
-        if math.prod(int(n) for n in x.shape) > _MOST_ELEMENTS or not hasattr(x, "tolist"):
-            return f"<{x.dtype} {list(x.shape)}>"
-        return _text((x.detach() if hasattr(x, "detach") else x).tolist())
+        if math.prod(int(n) for n in x.shape) <= _MOST_ELEMENTS and hasattr(x, "tolist"):
+            try:
+                return _text((x.detach() if hasattr(x, "detach") else x).tolist())
+            except RuntimeError:  # as in `_equal`
+                pass
+        return f"<{x.dtype} {list(x.shape)}>"
     if isinstance(x, (list, tuple)):
         return "[" + ", ".join(map(_text, x)) + "]"
     if isinstance(x, float) and not math.isfinite(x):
@@ -104,7 +113,8 @@ class Value:
         def __init__(self, *args, **kwargs):  # in plain code, because torch.compile traces it
             name, names, defaults = type(self).__name__, self._names, self._defaults
             if len(args) > len(names):
-                raise TypeError(f"{name}() takes {len(names)} arguments but {len(args)} were given")
+                most = "1 argument" if len(names) == 1 else f"{len(names)} arguments"
+                raise TypeError(f"{name}() takes {most} but {len(args)} were given")
             given = dict(zip(names, args))
             for key in kwargs:
                 if key in given:
@@ -187,12 +197,24 @@ def real(x: Any, name: str) -> float:
     """`name` is "function.argument"."""
     if isinstance(x, float):  # also a variable of torch.compile, which allows no other question
         return float(x)
+    if is_array(x) and library_of(x).wants_gradient(x):  # which a number would lose silently
+        raise _refuse(name, "a number, or a tensor that wants no gradient (detach it)", x)
     try:
         if isinstance(x, (bool, str, bytes)) or is_array(x) and len(x.shape):
             raise TypeError
         return float(x)
     except (TypeError, ValueError, OverflowError, RuntimeError):
         raise _refuse(name, "a number", x) from None
+
+
+def truth(x: Any, name: str) -> bool:
+    """`name` is "function.argument"."""
+    if not isinstance(x, (str, bytes)):  # "no" would be true
+        try:
+            return bool(x)
+        except Exception:  # an array of several elements has no truth value
+            pass
+    raise _refuse(name, "True or False", x)
 
 
 def number(x: Any, name: str) -> str:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from typing import Any, NamedTuple, Optional, Sequence as Many, Union, overload
+from typing import Any, Iterator, NamedTuple, Optional, Sequence as Many, Union, overload
 
 from . import _core
-from ._arrays import dtype_name, library_of, others
+from ._arrays import check_unmasked, dtype_name, library_of, others
 from ._engine import seen
 from ._errors import InvalidArgument, named
 from ._value import integer, integers, is_array, shown
@@ -62,7 +62,7 @@ class LayerOfCache:
         return f"<layer {self.number} of a fovea.KvCache, {self.spec}>"
 
     def _views(self, sequences: Any, function: str) -> list[Any]:
-        given = _sequences(sequences, function)
+        given = sequences_of(sequences, function)
         try:
             views = [self.cache._core.view(self.number, one) for one in given]
         except InvalidArgument as error:
@@ -125,6 +125,10 @@ class KvCache:
             raise IndexError(f"KvCache: layer: expected a number from 0 to {len(self.layers) - 1}, got {number}")
         return LayerOfCache(self, number)
 
+    def __iter__(self) -> Iterator[LayerOfCache]:
+        """Its layers, in their order."""
+        return (LayerOfCache(self, number) for number in range(len(self.layers)))
+
     def __repr__(self) -> str:
         return f"<fovea.KvCache of {len(self.layers)} layers, {self.bytes().used} bytes used>"
 
@@ -167,7 +171,7 @@ class KvCache:
             key: [batch, num_kv_heads, rows, head_dim], in the layer's dtype or f32.
             value: [batch, num_kv_heads, rows, value_dim]; None where the layer has none of its own.
         """
-        given = _sequences(sequences, "KvCache.append")
+        given = sequences_of(sequences, "KvCache.append")
         arrays = [_handed(x, name, "KvCache.append") for name, x in (("key", key), ("value", value))]
         self._core.append(whole(layer, "KvCache.append.layer"), given, *arrays)
 
@@ -193,13 +197,13 @@ class KvCache:
         >>> cache.length(sequence)
         8
         """
-        given, handed = _sequences(sequences, "KvCache.replace"), _handed(rows, "rows", "KvCache.replace")
+        given, handed = sequences_of(sequences, "KvCache.replace"), _handed(rows, "rows", "KvCache.replace")
         self._core.replace(whole(layer, "KvCache.replace.layer"), given, handed)
 
     def last_row(self, layer: int, sequences: Any, like: Any = None) -> Any:
         """Copies of the committed rows of a layer whose store is `LastRow`: [sequences, head_dim], zeros for a sequence
         of no tokens. `like` is an array of the library in which the copies are wanted; None: NumPy. bf16 needs it."""
-        number, given = whole(layer, "KvCache.last_row.layer"), _sequences(sequences, "KvCache.last_row")
+        number, given = whole(layer, "KvCache.last_row.layer"), sequences_of(sequences, "KvCache.last_row")
         if not 0 <= number < len(self.layers):
             expected = f"a number from 0 to {len(self.layers) - 1}"
             raise InvalidArgument("KvCache.last_row", "layer", expected, str(number))
@@ -246,7 +250,7 @@ class KvCache:
     def permute(self, sequences: Many[Sequence], indices: Any) -> None:
         """Beam search: sequence i becomes a fork of what sequence indices[i] was. The list keeps its objects."""
         self._core.permute(
-            _sequences(sequences, "KvCache.permute"), list(integers(indices, "KvCache.permute.indices"))
+            sequences_of(sequences, "KvCache.permute"), list(integers(indices, "KvCache.permute.indices"))
         )
 
     def find_prefix(self, ids: Any, salt: int = 0) -> int:
@@ -282,7 +286,7 @@ class KvCache:
             value is None where value_dim is 0. Rows that are not kept are 0.
         """
         number = whole(layer, "KvCache.rows.layer")
-        views = [self._core.view(number, one) for one in _sequences(sequences, "KvCache.rows")]
+        views = [self._core.view(number, one) for one in sequences_of(sequences, "KvCache.rows")]
         lengths = sorted({view.length for view in views})
         if len(lengths) != 1:
             raise InvalidArgument("KvCache.rows", "sequences", "sequences of one length, one or more", str(lengths))
@@ -349,6 +353,7 @@ def _handed(x: Any, name: str, function: str) -> Any:
     if x is None:
         return None
     library = library_of(x)
+    check_unmasked(function, name, x)
     if is_array(x) and library.wants_gradient(x):
         expected = "a tensor that wants no gradient (detach it): a cache has none"
         raise InvalidArgument(function, name, expected, "one that requires grad")
@@ -392,7 +397,7 @@ def _one(x: Any, function: str) -> Sequence:
     return x
 
 
-def _sequences(x: Any, function: str) -> list[Any]:
+def sequences_of(x: Any, function: str) -> list[Any]:
     if isinstance(x, Sequence):
         return [x]
     try:

@@ -6,7 +6,7 @@ aligns the last query with the last key, as a cache of keys needs; 0 aligns the 
 
 from __future__ import annotations
 
-from typing import Any, Optional, Sequence, Union
+from typing import Any, Optional, Protocol, Sequence, Union
 
 from ._array_mask import ArrayMask
 from ._arrays import library_of
@@ -81,12 +81,22 @@ class SlidingWindow(Mask):
         return f"window({','.join(sides)})"
 
 
+class _Listed(Protocol):
+    """An array or a tensor."""
+
+    def tolist(self) -> Any: ...
+
+
+Integers = Union[Sequence[int], _Listed]
+
+
 class _Integers(Mask):
     """A mask of a list of whole numbers. The list is copied, except a tensor for KeyLengths."""
 
     def __post_init__(self) -> None:
         for name, value in self._fields().items():
-            object.__setattr__(self, name, frozen(value))
+            given = tuple(value) if hasattr(value, "__next__") else value  # an iterator gives its numbers once
+            object.__setattr__(self, name, frozen(given))
 
     def _list(self, values: Any, field: str, name: str) -> str:
         own = f"{type(self).__name__}.{field}"
@@ -101,7 +111,7 @@ class GlobalTokens(_Integers):
     fovea.SlidingWindow(2, 2) | fovea.GlobalTokens([0])
     """
 
-    positions: Sequence[int]
+    positions: Integers
 
     def _text(self) -> str:
         return self._list(self.positions, "positions", "global")
@@ -133,7 +143,7 @@ class KeyLengths(_Integers):
     (2, 2, 4, 8)
     """
 
-    lengths: Optional[Sequence[int]] = None
+    lengths: Optional[Integers] = None
 
     def __post_init__(self) -> None:
         # A placeholder of a graph has no values yet, so it is kept as it is and passed with the call.
@@ -155,10 +165,12 @@ class Prefix(_Integers):
     array([ True,  True, False, False])
     """
 
-    lengths: Union[int, Sequence[int]]
+    lengths: Union[int, Integers]
 
     def _text(self) -> str:
         lengths = self.lengths if hasattr(self.lengths, "__len__") else [self.lengths]
+        if not lengths:
+            raise InvalidArgument("Prefix", "lengths", "a number, or one for each batch entry", "none")
         return self._list(lengths, "lengths", "prefix")
 
 
@@ -169,7 +181,7 @@ class Documents(_Integers):
     >>> mask = fovea.Causal() & fovea.Documents([0, 5, 9])
     """
 
-    boundaries: Sequence[int]
+    boundaries: Integers
 
     def _text(self) -> str:
         return self._list(self.boundaries, "boundaries", "documents")
@@ -286,7 +298,7 @@ class Tree(_Integers):
     array([ True,  True, False,  True])
     """
 
-    parents: Sequence[int]
+    parents: Integers
 
     def _text(self) -> str:
         return self._list(self.parents, "parents", "tree")
@@ -301,7 +313,7 @@ class Groups(_Integers):
     array([ True,  True, False, False])
     """
 
-    groups: Sequence[int]
+    groups: Integers
 
     def _text(self) -> str:
         return self._list(self.groups, "groups", "groups")

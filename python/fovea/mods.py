@@ -11,7 +11,8 @@ from __future__ import annotations
 from typing import Any, ClassVar, Sequence
 
 from . import _core
-from ._value import Value, count, number, shown
+from ._errors import InvalidArgument
+from ._value import Value, count, integer, number, shown
 
 __all__ = [
     "Mod",
@@ -90,6 +91,9 @@ class SymmetricAlibiBias(Mod):
         return "symmetric-alibi"
 
 
+_MOST_HEADS = 1 << 20
+
+
 def alibi_slopes(num_heads: int) -> list[float]:
     """The paper's slopes: 2^(-8/n), 2^(-16/n), ... for a power of two, for other numbers of heads, slopes of the
     neighbouring powers of two, interleaved.
@@ -97,7 +101,10 @@ def alibi_slopes(num_heads: int) -> list[float]:
     >>> fovea.alibi_slopes(4)
     [0.25, 0.0625, 0.015625, 0.00390625]
     """
-    return _core.alibi_slopes(int(count(num_heads, "alibi_slopes.num_heads")))
+    heads = int(integer(num_heads, "alibi_slopes.num_heads"))
+    if not 1 <= heads <= _MOST_HEADS:  # more would fill the memory
+        raise InvalidArgument("alibi_slopes", "num_heads", f"a number in [1, {_MOST_HEADS}]", str(heads))
+    return _core.alibi_slopes(heads)
 
 
 class DenseBias(Mod):
@@ -139,8 +146,6 @@ class RelativeBias(Mod):
     _parameters = {"table": "table"}
 
     def _text(self) -> str:
-        from ._errors import InvalidArgument
-
         if not isinstance(self.direction, str) or self.direction not in ("bidirectional", "causal"):
             raise InvalidArgument(
                 "RelativeBias", "direction", '"bidirectional" or "causal"', shown(self.direction)
@@ -193,6 +198,8 @@ class ForgetGate(Mod):
     @classmethod
     def of(cls, log_f: Any) -> "ForgetGate":
         """Made from log f, [batch, heads, length], for as many queries as keys."""
+        if not hasattr(log_f, "cumsum"):
+            raise InvalidArgument("ForgetGate.of", "log_f", "an array [batch, heads, length]", shown(log_f))
         sums = log_f.cumsum(-1)
         return cls(sums, sums)
 
@@ -270,8 +277,6 @@ class LocalGaussian(Mod):
 
 
 def _last_size(table: Any, name: str) -> int:
-    from ._errors import InvalidArgument
-
     shape: Sequence[int] = getattr(table, "shape", ())
     if len(shape) > 0:
         return int(shape[-1])

@@ -11,8 +11,10 @@ from torch.nn import functional as F
 
 from ._arrays import described
 from ._call import attention
-from ._errors import InvalidArgument
+from ._errors import InvalidArgument, named
 from ._properties import reads_keys
+from ._spec import checked, list_of_mods, mods_and_mask
+from ._value import integer
 from .masks import ArrayMask, Causal, Mask
 from .mods import DenseBias, Mod
 from .normalizers import Normalizer
@@ -59,6 +61,7 @@ class MultiheadAttention(torch.nn.MultiheadAttention):
     torch.Size([1, 4, 8])
     """
 
+    @named("MultiheadAttention")
     def __init__(
         self,
         embed_dim: int,
@@ -94,7 +97,8 @@ class MultiheadAttention(torch.nn.MultiheadAttention):
             device,
             dtype,
         )
-        self.num_kv_heads = num_heads if num_kv_heads is None else num_kv_heads
+        given = num_heads if num_kv_heads is None else num_kv_heads
+        self.num_kv_heads = int(integer(given, "MultiheadAttention.num_kv_heads"))
         if self.num_kv_heads < 1 or num_heads % self.num_kv_heads:
             raise InvalidArgument(
                 "MultiheadAttention", "num_kv_heads", f"a divisor of num_heads, {num_heads}", str(num_kv_heads)
@@ -104,11 +108,16 @@ class MultiheadAttention(torch.nn.MultiheadAttention):
         # PyTorch's layers read this before they bypass `forward`, which they must not do here.
         self._qkv_same_embed_dim = False
         self.mask, self.scale = mask, scale
-        self._refuse_positions(mods=tuple(mods), mask=mask, weight_mods=tuple(weight_mods))
+        mods, weight_mods = list_of_mods("mods", mods), list_of_mods("weight_mods", weight_mods)
+        mods_and_mask((), mask)  # throws for what is no mask
+        self._refuse_positions(mods=mods, mask=mask, weight_mods=weight_mods)
         self._extras = 0
         self._mods = tuple(map(self._without_parameters, mods))
-        self._normalizer = None if normalizer is None else self._without_parameters(normalizer)
-        self._score = None if score is None else self._without_parameters(score)
+        self._normalizer = self._score = None
+        if normalizer is not None:
+            self._normalizer = self._without_parameters(checked("normalizer", normalizer, Normalizer))
+        if score is not None:
+            self._score = self._without_parameters(checked("score", score, Score))
         self._weight_mods = tuple(map(self._without_parameters, weight_mods))
 
     def _refuse_positions(self, **given: Any) -> None:
@@ -208,6 +217,10 @@ class MultiheadAttention(torch.nn.MultiheadAttention):
             InvalidArgument: naming the argument.
         """
         batched = self._check(query, key, value)
+        for name, x in (("attn_mask", attn_mask), ("key_padding_mask", key_padding_mask)):
+            if x is not None and not (isinstance(x, Tensor) and (x.dtype == torch.bool or x.is_floating_point())):
+                expected = "a tensor of truth values or floating-point numbers"
+                raise InvalidArgument("MultiheadAttention", name, expected, described(x))
         if not batched:
             query, key, value = (x.unsqueeze(0) for x in (query, key, value))
             key_padding_mask = None if key_padding_mask is None else key_padding_mask.unsqueeze(0)
@@ -250,15 +263,18 @@ class MultiheadAttention(torch.nn.MultiheadAttention):
             ("value", value, self.vdim),
         ):
             if not isinstance(x, Tensor) or x.is_nested:
-                raise InvalidArgument("MultiheadAttention", name, "a dense tensor", type(x).__name__)
+                got = "a nested tensor" if isinstance(x, Tensor) else described(x)
+                raise InvalidArgument("MultiheadAttention", name, "a dense tensor", got)
             if x.dim() not in (2, 3) or x.dim() != query.dim() or x.shape[-1] != width:
                 lead = "[length, " if query.dim() == 2 else "[batch and length, "
                 raise InvalidArgument("MultiheadAttention", name, f"{lead}{width}]", described(x))
         if key.shape[:-1] != value.shape[:-1]:
-            raise InvalidArgument("MultiheadAttention", "value", "as many keys as values", described(value))
+            expected = f"{list(key.shape[:-1])} in front of vdim, as the key has"
+            raise InvalidArgument("MultiheadAttention", "value", expected, described(value))
         batch = 0 if self.batch_first else 1
         if query.dim() == 3 and query.shape[batch] != key.shape[batch]:
-            raise InvalidArgument("MultiheadAttention", "key", "the query's batch", described(key))
+            expected = f"the query's batch of {query.shape[batch]}"
+            raise InvalidArgument("MultiheadAttention", "key", expected, described(key))
         return query.dim() == 3
 
     def _projected(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -311,12 +327,8 @@ class MultiheadAttention(torch.nn.MultiheadAttention):
         for x in given:
             if x.dtype == torch.bool:
                 visible.append(~x)
-            elif x.is_floating_point():
-                biases.append(x)
             else:
-                raise InvalidArgument(
-                    "MultiheadAttention", "attn_mask", "truth values or floating-point numbers", described(x)
-                )
+                biases.append(x)
         if is_causal and self._adds_keys():
             visible.append(torch.ones(rows, keys, dtype=torch.bool).tril())
         return visible, biases

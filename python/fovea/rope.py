@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Optional, Union
 from . import _core
 from ._arrays import compute_dtype, described, dtype_name, library_of
 from ._errors import InvalidArgument
-from ._value import Value, integer, integers, number, shown
+from ._value import Value, integer, integers, number, shown, truth
 
 __all__ = [
     "Rope",
@@ -150,7 +150,7 @@ class Rope(Value):
 
     def _text(self) -> str:
         parts = [integer(self.rotary_dim, "Rope.rotary_dim"), f"base={number(self.base, 'Rope.base')}"]
-        parts.append("interleaved" if self.interleaved else "half")
+        parts.append("interleaved" if truth(self.interleaved, "Rope.interleaved") else "half")
         if self.scaling is not None:
             if not isinstance(self.scaling, RopeScaling):
                 raise InvalidArgument("Rope", "scaling", "a RopeScaling of fovea, or None", repr(self.scaling))
@@ -270,7 +270,7 @@ def _by_tables(x: Any, tables: RopeTables, positions: Any, sequence_len: Any, dt
         raise InvalidArgument("rotate", "sin", f"{list(shape)}, the shape of cos", described(sin))
     if len(shape) == 3 and shape[0] == 1:
         cos, sin = cos[0], sin[0]
-    return library.rotate_by_tables(x, cos, sin, bool(tables.interleaved), positions)
+    return library.rotate_by_tables(x, cos, sin, truth(tables.interleaved, "RopeTables.interleaved"), positions)
 
 
 def positions_of(positions: Any, batch: int, length: int) -> tuple[int, Optional[list[int]]]:

@@ -238,6 +238,9 @@ PARAMETERS: list[Row] = [
     ("center of 7 entries", mod(fovea.LocalWindow(1, np.ones((7, 2, 4)))), "center"),
     ("deviation 0", call(weight_mods=[fovea.LocalGaussian(0, CENTER)]), "deviation"),
     ("alibi_slopes(-1)", lambda: fovea.alibi_slopes(-1), "num_heads"),
+    ("alibi_slopes(0)", lambda: fovea.alibi_slopes(0), "alibi_slopes: num_heads: expected a number in [1, 1048576], got 0"),
+    ("alibi_slopes(2**62)", lambda: fovea.alibi_slopes(2**62), "num_heads"),
+    ("ForgetGate of a list", lambda: fovea.ForgetGate.of([0.0, -1.0]), "ForgetGate.of: log_f: expected an array"),
     ("alibi_slopes(2**70)", lambda: fovea.alibi_slopes(2**70), "num_heads"),
     ("alibi_slopes('a')", lambda: fovea.alibi_slopes("a"), "num_heads"),  # type: ignore[arg-type]
 ]
@@ -308,6 +311,15 @@ PLANS: list[Row] = [
     ("plan scale", planned(scale=NAN), "plan: scale"),
     ("plan offset", planned(query_offset=2**70), "query_offset"),
     ("plan of a ragged mask", planned(mask=np.ones((3, 3), bool)), "mask"),
+    *((f"return_lse {x!r}", call(return_lse=x), "return_lse: expected True or False") for x in ("no", np.ones(2))),
+    ("explain key and value of other lengths", lambda: fovea.explain(Q, Q, Q[:, :, :2]), "explain: value: expected f32 [1, 2, 4, dim], got float32 [1, 2, 2, 8]"),
+    ("explain key of another dtype", lambda: fovea.explain(Q, Q.astype("f8"), Q), "explain: key: expected f32"),
+    ("explain_recurrence of other lengths", lambda: fovea.explain_recurrence(Q, Q, Q[:, :, :2]), "explain_recurrence: value: expected f32 [1, heads, 4, dim]"),
+    ("lengths that no call brings", call(mask=fovea.Causal() & fovea.KeyLengths()), "mask: expected lengths in its KeyLengths(lengths)"),
+    ("gradients of lengths that no call brings", gradients(mask=fovea.KeyLengths()), "gradients: mask: expected lengths in its KeyLengths(lengths)"),
+    ("a step without its lengths", lambda: fovea.plan(num_query_heads=2, query_len=4, head_dim=8, mask=fovea.KeyLengths())(Q, Q, Q), "key_lengths: expected as many lengths"),
+    ("a prefix of no lengths", call(mask=fovea.Prefix([])), "Prefix: lengths: expected a number, or one for each batch entry, got none"),
+    ("offset of a plan's explain", lambda: planned()().explain("a"), "Plan.explain: query_offset"),
     ("step longer", stepped(np.ones((1, 2, 5, 8), np.float32), Q, Q), "query"),
     ("step of more heads", stepped(np.ones((1, 4, 4, 8), np.float32), Q, Q), "query"),
     ("step of another dtype", stepped(Q.astype("f8"), Q.astype("f8"), Q.astype("f8")), "query"),
@@ -355,6 +367,8 @@ ROPES: list[Row] = [
     ("sequence_len 2**40", rotated(sequence_len=2**40), "got 1099511627776"),
     ("sequence_len -1", rotated(sequence_len=-1), "got -1"),
     ("odd rotary_dim", rotated(fovea.Rope(7)), "Rope: rotary_dim: expected an even number in [2, 65536], got 7"),
+    ("interleaved text", rotated(fovea.Rope(8, interleaved="half")), "Rope: interleaved: expected True or False, got 'half'"),  # type: ignore[arg-type]
+    ("interleaved text of tables", lambda: fovea.rotate(Q, fovea.RopeTables(COS, COS, "no")), "RopeTables: interleaved"),  # type: ignore[arg-type]
     ("no rope", rotated(3), "a fovea.Rope or fovea.RopeTables, got 3"),
     ("rotate of int", rotated(x=Q.astype("i4")), "rotate: x"),
     ("rotate of 3 axes", rotated(x=Q[0]), "rotate: x: expected [batch, heads, length, head_dim], got [2, 4, 8]"),
@@ -479,7 +493,49 @@ RECURRENCES: list[Row] = [
     ("explain_recurrence of a bad key", lambda: fovea.explain_recurrence(Q, 3, Q), "explain_recurrence: key"),
 ]
 
-ROWS = ARRAYS + OUTPUTS + NUMBERS + PARAMETERS + MASKS + PLANS + ROPES + TEXTS + RECURRENCES
+X, TAPS = np.ones((1, 5, 4)), np.ones((4, 3))
+PAIR = (Q, np.zeros((1, 2, 4), np.float32))
+
+
+def hidden(array: Any) -> Any:
+    return np.ma.masked_array(array, np.ones_like(array, bool))
+
+
+MASKED: list[Row] = [
+    ("masked mask", call(mask=hidden(np.ones((4, 4), bool))), "mask: expected an array without a mask"),
+    ("masked additive mask", call(mask=hidden(np.ones((4, 4)))), "mask: expected an array without a mask"),
+    ("masked ArrayMask", call(mask=fovea.Causal() & fovea.ArrayMask(hidden(np.ones((4, 4), bool)))), "mask: expected an array without a mask"),
+    ("masked slopes", mod(fovea.AlibiBias(hidden(np.ones(2)))), "mods[0].slope: expected an array without a mask"),
+    ("masked slopes f32", mod(fovea.AlibiBias(hidden(np.ones(2, np.float32)))), "mods[0].slope: expected an array without a mask"),
+    ("masked W", call(score=fovea.Bilinear(hidden(np.eye(8)))), "score.W: expected an array without a mask"),
+    ("masked d_output", gradients(d_output=hidden(Q)), "gradients: d_output: expected an array without a mask"),
+    ("masked out", call(out=hidden(Q.copy())), "out: expected an array without a mask"),
+    ("step masked out", stepped(out=hidden(Q.copy())), "out: expected an array without a mask"),
+    ("masked x of rotate", rotated(x=hidden(Q)), "rotate: x: expected an array without a mask"),
+    ("masked cos", by_tables(hidden(COS)), "rotate: cos: expected an array without a mask"),
+    ("recurrence, masked value", recurrence(value=hidden(Q)), "value: expected an array without a mask"),
+    ("recurrence, masked gate", recurrence(decay=fovea.ScalarDecay(hidden(GATE))), "decay.log_decay: expected an array without a mask"),
+    ("recurrence, masked state", recurrence(initial_state=hidden(STATE)), "initial_state: expected an array without a mask"),
+    ("recurrence, masked present", recurrence(present=hidden(np.ones((1, 4), bool))), "present: expected an array without a mask"),
+    ("recurrence, masked d_output", recurrence_gradients(d_output=hidden(Q)), "recurrence_gradients: d_output: expected an array without a mask"),
+    ("masked x of a convolution", lambda: fovea.causal_conv(hidden(X), TAPS), "causal_conv: x: expected an array without a mask"),
+    ("masked weight of a convolution", lambda: fovea.causal_conv(X, hidden(TAPS)), "causal_conv: weight: expected an array without a mask"),
+    ("masked d_output of a convolution", lambda: fovea.causal_conv_gradients(X, TAPS, hidden(X)), "causal_conv_gradients: d_output"),
+    ("masked output of a part", lambda: fovea.merge([PAIR, (hidden(Q), PAIR[1])]), "merge: parts[1][0]: expected an array without a mask"),
+]
+
+MERGES: list[Row] = [
+    ("merge of no parts", lambda: fovea.merge([]), "merge: parts: expected a list of pairs"),
+    ("merge of a pair", lambda: fovea.merge(PAIR), "merge: parts: expected a list of pairs"),  # type: ignore[arg-type]
+    ("merge of no text", lambda: fovea.merge(NoText()), "merge: parts: expected a list of pairs"),  # type: ignore[arg-type]
+    ("merge without log-sum-exp", lambda: fovea.merge([(Q, None)]), "merge: parts: expected a list of pairs"),
+    ("merge of texts", lambda: fovea.merge(["ab"]), "merge: parts[0][0]: expected an array"),  # type: ignore[list-item]
+    ("merge of 3 axes", lambda: fovea.merge([(Q[0], PAIR[1][0])]), "merge: parts[0][0]: expected [batch, heads, query_len, value_dim], got float32 [2, 4, 8]"),
+    ("merge of other outputs", lambda: fovea.merge([PAIR, (Q.astype("f8"), PAIR[1])]), "merge: parts[1][0]: expected f32"),
+    ("merge of other log-sum-exps", lambda: fovea.merge([PAIR, (Q, PAIR[1][:, :1])]), "merge: parts[1][1]: expected f32 [1, 2, 4]"),
+]
+
+ROWS = ARRAYS + OUTPUTS + NUMBERS + PARAMETERS + MASKS + PLANS + ROPES + TEXTS + RECURRENCES + MASKED + MERGES
 
 # Python's own errors for arguments that a signature does not have.
 SIGNATURES: list[tuple[str, Callable[[], Any]]] = [

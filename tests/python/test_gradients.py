@@ -206,3 +206,26 @@ def test_sizes_of_zero() -> None:
         q = np.ones(shape)
         got = fovea.gradients(q, q, q, q, mods=[fovea.AlibiBias([1.0])])
         assert got["query"].shape == shape and not got["mods[0].slope"].any()
+
+
+@pytest.mark.parametrize("spec", [{"dropout": 0.5}, {"normalizer": fovea.GumbelSample()}], ids=["dropout", "sample"])
+def test_what_was_drawn_has_to_be_said(rng: Any, spec: dict[str, Any]) -> None:
+    """Another draw would give the derivatives of another call."""
+    q = rng.standard_normal((1, 2, 4, 8)).astype("f4")
+    with pytest.raises(fovea.InvalidArgument, match="gradients: seed: expected that of the call of attention"):
+        fovea.gradients(q, q, q, q, **spec)
+    once, again = (fovea.gradients(q, q, q, q, seed=3, **spec) for _ in range(2))
+    assert all(np.array_equal(once[name], again[name]) for name in once)
+
+
+def test_the_arguments_of_the_call_are_taken(rng: Any) -> None:
+    """A loss of the output alone has the same derivatives whichever weights were returned beside it."""
+    q = rng.standard_normal((1, 2, 4, 8)).astype("f4")
+    whole = fovea.gradients(q, q, q, q, mask=fovea.Causal())
+    for more in ({"weight_rows": [1]}, {"weight_heads": [0]}, {"precision": "higher"}):
+        some = fovea.gradients(q, q, q, q, mask=fovea.Causal(), **more)
+        assert some.keys() == whole.keys()
+        for name, x in some.items():
+            np.testing.assert_allclose(x, whole[name], rtol=1e-5, atol=1e-6)
+    with pytest.raises(fovea.InvalidArgument, match="gradients: precision"):
+        fovea.gradients(q, q, q, q, precision="fine")

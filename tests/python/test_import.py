@@ -84,7 +84,8 @@ def test_names() -> None:
     for name in fovea.__all__:
         assert getattr(fovea, name) is not None
     for name in ("Any", "annotations", "importlib"):
-        assert name not in fovea.__all__
+        assert name not in fovea.__all__ and name not in dir(fovea)
+    assert {"torch", "nn", "cache", "__version__", *fovea.__all__} <= set(dir(fovea))  # what an interpreter completes
     assert len(set(fovea.__all__)) == len(fovea.__all__) > 50
     namespace: dict[str, object] = {}
     exec("from fovea import *", namespace)

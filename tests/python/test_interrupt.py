@@ -5,9 +5,7 @@ given one. No test measures time."""
 
 from __future__ import annotations
 
-import importlib.util
 import signal
-from typing import Any
 
 import pytest
 from test_errors import run_alone

@@ -288,3 +288,14 @@ def test_a_mask_of_many_levels(rng: Any) -> None:
     with pytest.raises(fovea.InvalidArgument, match="levels"):
         for _ in range(2000):
             mask = fovea.Causal() & mask
+
+
+def test_numbers_of_an_iterator_are_kept(rng):
+    """An iterator gives its numbers once, and a mask writes them at each new size of call."""
+    q = rng.standard_normal((1, 2, 6, 8)).astype("f4")
+    for kind, numbers in ((fovea.Documents, [0, 2, 6]), (fovea.KeyLengths, [3]), (fovea.Prefix, [2]), (fovea.Tree, [0, 0, 1, 1, 2, 2])):
+        mask = kind(iter(numbers))
+        assert mask == kind(numbers) and repr(mask) == repr(kind(numbers))
+        for rows in (6, 5):
+            given = (q[:, :, :rows], q, q)
+            assert np.array_equal(fovea.attention(*given, mask=mask), fovea.attention(*given, mask=kind(numbers)))

@@ -165,3 +165,30 @@ def test_errors(rng: Any) -> None:
         fovea.causal_conv(g["x"], np.ones((CHANNELS, 9)))
     with pytest.raises(fovea.InvalidArgument, match="d_output"):
         fovea.causal_conv_gradients(g["x"], np.ones((CHANNELS, 4)), None)
+
+
+def test_errors_name_the_function_that_was_called(rng: Any) -> None:
+    g, weight = scan_arrays(rng), np.ones((CHANNELS, 4))
+    scan = (g["x"], g["delta"], g["a"], g["b"], g["c"])
+    for says, call in (
+        ("selective_scan_gradients: b: ", lambda: fovea.selective_scan_gradients(*scan[:3], g["b"][:, :, 0], g["c"], g["x"])),
+        ("selective_scan_gradients: d_output: ", lambda: fovea.selective_scan_gradients(*scan, g["x"][:, :3])),
+        ("causal_conv_gradients: bias: ", lambda: fovea.causal_conv_gradients(g["x"], weight, g["x"], bias=np.ones(1))),
+        ("causal_conv: sequence_starts: ", lambda: fovea.causal_conv(g["x"], weight, sequence_starts="ab")),
+        ("causal_conv: sequence_starts: ", lambda: fovea.causal_conv(g["x"], weight, sequence_starts=[])),
+        ("selective_scan: return_state: expected True or False", lambda: fovea.selective_scan(*scan, return_state=np.ones(2))),
+        ("causal_conv: activation: ", lambda: fovea.causal_conv(g["x"], weight, activation=np.ones(3))),  # type: ignore[arg-type]
+    ):
+        with pytest.raises(fovea.InvalidArgument) as caught:
+            call()
+        assert str(caught.value).startswith(says), caught.value
+
+
+def test_present_has_the_shape_of_the_tokens(rng: Any) -> None:
+    """As many truth values in another order would hide other tokens."""
+    g = scan_arrays(rng)
+    turned = np.ones((LENGTH, BATCH), bool)
+    with pytest.raises(fovea.InvalidArgument, match=r"selective_scan: present: expected .* \[2, 23\], got bool \[23, 2\]"):
+        call_scan(g, present=turned)
+    with pytest.raises(fovea.InvalidArgument, match=r"causal_conv: present: expected .* \[2, 23\], got bool \[46\]"):
+        call_conv(conv_arrays(rng), present=turned.ravel())

@@ -15,6 +15,7 @@ pytest.importorskip("mypy")
 PACKAGE = Path(fovea.__file__).parent
 
 RIGHT = """
+import numpy as np
 import fovea
 mask: fovea.Mask = fovea.Causal() & (fovea.SlidingWindow(127) | ~fovea.Documents([0, 4]))
 mods: list[fovea.Mod] = [fovea.SoftCap(50), fovea.AlibiBias([0.5]), fovea.RelativeBias([[0.0] * 32], direction="causal")]
@@ -23,6 +24,8 @@ normalizer: fovea.Normalizer = fovea.Entmax(alpha=1.25)
 step: fovea.Plan = fovea.plan(query_len=1, key_len=8, head_dim=4, mask=mask, mods=mods)
 kernel: str = step.kernel
 said: str = fovea.explain(None, None, None)
+numbers: list[fovea.Mask] = [f(np.array([0, 4])) for f in (fovea.KeyLengths, fovea.Prefix, fovea.Documents, fovea.Tree, fovea.Groups)]
+layers: list[fovea.LayerOfCache] = list(fovea.KvCache([fovea.CacheLayer(2, 8)]))
 """
 WRONG = [
     "fovea.SoftCap('50')",
@@ -30,6 +33,8 @@ WRONG = [
     "fovea.SoftCap(50, 3)",
     "fovea.SlidingWindow(lookbehind=3)",
     "fovea.SlidingWindow(1.5)",
+    "fovea.Documents('ab')",
+    "fovea.KeyLengths(3)",
     "fovea.Causal() & 3",
     "fovea.SoftCap(50).cap = 3",
     "fovea.attention(1, 2, 3, maks=None)",

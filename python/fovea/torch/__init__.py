@@ -9,7 +9,9 @@ from __future__ import annotations
 from typing import Any, Optional, Sequence
 
 from .. import _core
+from .._arrays import library_of
 from .._engine import make_request
+from .._errors import InvalidArgument, named
 from .._spec import take_apart
 from ..normalizers import HardSample
 from . import _op
@@ -49,6 +51,7 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module 'fovea.torch' has no attribute {name!r}")
 
 
+@named("score_function")
 def score_function(
     query: Any,
     key: Any,
@@ -85,4 +88,7 @@ def score_function(
     call = take_apart(
         query, score=score, mods=mods, mask=mask, normalizer=HardSample(), scale=scale
     )
-    return _op.score_function(call, query, key, value, advantage, make_request(query_offset, 0), seed)
+    if seed is None:
+        raise InvalidArgument("score_function", "seed", "that of the call of attention", "None")
+    number = library_of(query).seed_number(seed)
+    return _op.score_function(call, query, key, value, advantage, make_request(query_offset, number), seed)

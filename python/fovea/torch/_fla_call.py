@@ -11,7 +11,7 @@ from torch.nn.functional import softplus
 from .._arrays import described
 from .._errors import InvalidArgument
 from .._recurrence import recurrence
-from .._value import real, shown
+from .._value import real, shown, truth
 from ..recurrences import Decay, DeltaWrite, KeyDecay
 from ._arguments import check_shape, starts_tensor
 from ._op import checked_tensor
@@ -134,8 +134,9 @@ class Call:
                 starts = k.shape[2] - starts.flip(0)
                 state = state if state is None else state.flip(0)
         options = {"scale": scale, "initial_state": state, "sequence_starts": starts}
+        output_final_state = truth(output_final_state, f"{self.function}.output_final_state")
         try:
-            found = recurrence(q, k, v, return_state=bool(output_final_state), **options, **self.spec)
+            found = recurrence(q, k, v, return_state=output_final_state, **options, **self.spec)
         except InvalidArgument as error:
             name = self.names.get(error.argument, error.argument)
             got = shown(cu_seqlens) if reverse and name == "cu_seqlens" else error.got  # reversed there

@@ -11,6 +11,7 @@ from torch import Tensor
 from .. import _scans
 from .._arrays import described
 from .._errors import InvalidArgument
+from .._value import shown
 from ._arguments import check_shape
 from ._op import checked_tensor
 
@@ -220,9 +221,11 @@ def selective_state_update(
 
 
 def _activation(function: str, activation: Optional[str]) -> Optional[str]:
-    if activation not in (None, "silu", "swish"):
-        raise InvalidArgument(function, "activation", "None, 'silu' or 'swish'", repr(activation))
-    return None if activation is None else "silu"
+    if activation is None:
+        return None
+    if not isinstance(activation, str) or activation not in ("silu", "swish"):
+        raise InvalidArgument(function, "activation", "None, 'silu' or 'swish'", shown(activation))
+    return "silu"
 
 
 def causal_conv1d(

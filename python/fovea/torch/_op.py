@@ -13,13 +13,13 @@ from typing import Any, Optional
 import torch
 from torch import Tensor
 
-from .. import _properties, masks
+from .. import masks
 from .._arrays import compute_dtype, described, dtype_name
 from .._engine import Request, backward, forward, operands
 from .._errors import InvalidArgument
 from .._mask import any_part, replaced
 from .._positions import Positions
-from .._spec import Call, Shape, Structure, plan_for
+from .._spec import Call, Shape, plan_for
 from .._value import integers
 from . import _text
 from ._derivatives import Loss, Ran, derivatives
@@ -30,11 +30,6 @@ from ._tensors import TENSORS
 from ._transforms import attend, check_transforms, gradients
 
 _FLOATS = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
-
-
-def draws(structure: Structure) -> bool:
-    """Whether a call depends on its seed."""
-    return structure.dropout > 0 or _properties.draws(structure.normalizer)
 
 
 def new_seed() -> Tensor:
@@ -55,7 +50,7 @@ def attention(
         if out is not None:
             raise InvalidArgument("attention", "out", "None in a graph", described(out))
         return _through_operator(call, query, key, value, request, seed)
-    if draws(call.structure):
+    if call.structure.draws:
         request = dataclasses.replace(request, seed=_number(new_seed() if seed is None else seed))
     if not isinstance(call.key_lengths, tuple):
         call = dataclasses.replace(call, key_lengths=integers(call.key_lengths, "KeyLengths.lengths"))
@@ -86,7 +81,7 @@ def checked_for_plan(call: Call, query: Tensor, key: Any, value: Any, seed: Any)
             )
     if not _is_plain(*tensors.values()):
         raise InvalidArgument("attention", "query", "tensors of memory (a graph has fovea.attention)", "a graph's")
-    if seed is None and not draws(call.structure):
+    if seed is None and not call.structure.draws:
         return 0
     return _number(new_seed() if seed is None else seed)
 
@@ -267,7 +262,7 @@ def _operator_inputs(call: Call, query: Tensor, key: Any, value: Any, request: R
     if isinstance(offset, (tuple, Tensor)):
         offset, offsets = None, torch.as_tensor(offset)
     drawn = None
-    if draws(call.structure):
+    if call.structure.draws:
         drawn = new_seed() if seed is None else seed
         if not isinstance(drawn, Tensor):
             drawn = torch.full((), drawn - (1 << 64) if drawn >= 1 << 63 else drawn, dtype=torch.int64)
@@ -335,7 +330,11 @@ def score_function(
         _checked("query", query), _checked("key", key), _checked("value", value)
     )
     call = dataclasses.replace(call, parameters=_parameters(call, query.dtype))
-    advantage = _checked("advantage", advantage).detach()
+    advantage = checked_tensor("attention", "advantage", advantage, "as the query is one").detach()
+    shape = Shape.of(query, key, value, call)
+    rows = (shape.batch, shape.num_query_heads, shape.query_len)
+    if tuple(advantage.shape) != rows:
+        raise InvalidArgument("attention", "advantage", f"a number for each row, {list(rows)}", described(advantage))
     request = dataclasses.replace(request, seed=_number(seed))
     return _ScoreFunction.apply(call, request, advantage, query, key, value, *call.parameters.values())
 
@@ -369,4 +368,4 @@ class _ScoreFunction(torch.autograd.Function):
         return (None, None, None, *(found.get(name) for name in ctx.names))
 
 
-__all__ = ["Attention", "are_plain", "attention", "checked_tensor", "draws", "score_function"]
+__all__ = ["Attention", "are_plain", "attention", "checked_tensor", "score_function"]

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from .._arrays import described
 from .._errors import InvalidArgument
-from .._recurrence_engine import FUNCTION, NAMES, STORED, Ready, Structure, Tokens
+from .._recurrence_engine import FUNCTION, NAMES, STORED, Ready, Structure, Tokens, starts_of
 from . import _report
 from ._batches import is_legacy, legacy_rule, vmap_rule
 from ._kinds import is_known, is_transformed
@@ -259,11 +259,19 @@ def recurrence(
     for name, x in (("out", out), ("final_state", final_state)):
         if x is not None:
             raise InvalidArgument(FUNCTION, name, "None where gradients are wanted, and in a graph", described(x))
-    starts = tokens.starts if tokens.starts is None else torch.as_tensor(tokens.starts)
-    present = tokens.present if tokens.present is None else torch.as_tensor(tokens.present)
-    given += [starts, present]
+    given += token_tensors(tokens, FUNCTION)
     outputs = torch.ops.fovea.recur(*given, *form.arguments) if call is None else call(form, saves, *given)
     return (None if tensors.get("query") is None else outputs[0]), (outputs[1] if wants_state else None)
+
+
+def token_tensors(tokens: Tokens, function: str) -> list[Optional[Tensor]]:
+    """Starts and present for an operator. Those that are tensors stay as they are: a graph does not know their values."""
+    starts, present = tokens.starts, tokens.present
+    if starts is not None and not isinstance(starts, Tensor):
+        starts = torch.tensor(starts_of(starts, function), dtype=torch.int64)
+    if present is not None and not isinstance(present, Tensor):
+        present = TENSORS.truth_bytes(present, f"{function}.present")
+    return [starts, present]
 
 
 def _in_place(
@@ -310,4 +318,4 @@ def _checked(arrays: dict[str, Any]) -> dict[str, Tensor]:
     return found
 
 
-__all__ = ["Form", "recurrence"]
+__all__ = ["Form", "recurrence", "token_tensors"]

@@ -69,22 +69,27 @@ class Report:
 
     @property
     def served(self) -> int:
+        """How many calls Fovea computed."""
         return sum(self.served_by.values())
 
     @property
     def served_by(self) -> dict[str, int]:
+        """The same by entry point."""
         return self._copy("served")
 
     @property
     def passed_on(self) -> int:
+        """How many calls PyTorch's or transformers' own code computed."""
         return sum(self.reasons.values())
 
     @property
     def reasons(self) -> dict[str, int]:
+        """From each reason for passing a call on to the number of calls."""
         return self._copy("passed on")
 
     @property
     def elsewhere(self) -> dict[str, int]:
+        """Attention that could not reach Fovea, from its kind and place to a count."""
         return self._copy("elsewhere")
 
     def _copy(self, kind: str) -> dict[str, int]:

@@ -17,6 +17,7 @@ from .._scans_engine import CONV, KINDS, SCAN, Kind, Ready
 from . import _report
 from ._kinds import is_known
 from ._op import are_plain, checked_tensor
+from ._recurrence import token_tensors
 from ._registry import is_registered, register, save_nothing
 from ._tensors import TENSORS
 
@@ -173,7 +174,7 @@ def scan(
     follows = torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in given)
     if not follows and are_plain(kind.function, "x", *given):
         return Ready(kind, option, tensors, tokens).forward(wants_state)
-    lists = [x if x is None else torch.as_tensor(x) for x in (tokens.starts, tokens.present)]
+    lists = token_tensors(tokens, kind.function)
     output, state = getattr(torch.ops.fovea, kind.function)(*given, *lists, option, wants_state)
     return output, (state if wants_state else None)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+import numbers
 from typing import Any, Optional
 
 import torch
@@ -137,15 +138,22 @@ def _number_refusal(
             return name, "True or False", shown(truth)
     if is_causal and attn_mask is not None:
         return "is_causal", "False beside attn_mask", "True"
-    if not isinstance(dropout_p, (int, float)) or not 0 <= dropout_p < 1:
+    if not _is_number(dropout_p) or not 0 <= dropout_p < 1:
         return "dropout_p", "a rate in [0, 1)", shown(dropout_p)
     if scale is None:
         return None
-    if not isinstance(scale, (int, float, Tensor)) or isinstance(scale, Tensor) and scale.numel() != 1:
+    if not _is_number(scale):
         return "scale", "a number or None", shown(scale)
     if not torch.compiler.is_compiling() and not math.isfinite(float(scale)):
         return "scale", "a finite number", shown(scale)
     return None
+
+
+def _is_number(x: Any) -> bool:
+    """Whether PyTorch takes x as a number. A tensor that requires grad would lose its gradient."""
+    if isinstance(x, (int, float)):
+        return True
+    return x.numel() == 1 and not x.requires_grad if isinstance(x, Tensor) else isinstance(x, numbers.Real)
 
 
 def _shape_refusal(

@@ -8,7 +8,7 @@ import torch
 from torch.utils.dlpack import to_dlpack  # type: ignore[attr-defined, unused-ignore]
 
 from .. import _core
-from .._arrays import LONG_NAMES, Library, described
+from .._arrays import LONG_NAMES, Library, check_unmasked, described
 from .._errors import InvalidArgument
 from ._kinds import own_mask
 
@@ -20,7 +20,7 @@ _HAS_EXCHANGE = hasattr(torch.Tensor, "__dlpack_c_exchange_api__")
 class Tensors(Library):
     arrays = (torch.Tensor,)
     noun = "a tensor of PyTorch"
-    conversion = "torch.from_numpy makes the query a tensor"
+    conversion = "torch.from_numpy makes tensors of arrays"
     follows = True
     deferred = True
 
@@ -77,6 +77,7 @@ class Tensors(Library):
 
     def truth_bytes(self, x: Any, name: str) -> Any:
         function, _, argument = name.rpartition(".")
+        check_unmasked(function, argument, x)
         try:
             found = torch.as_tensor(x)
         except (TypeError, ValueError, RuntimeError):
@@ -87,6 +88,7 @@ class Tensors(Library):
 
     def parameter(self, x: Any, dtype: str, argument: str, function: str = "attention") -> Any:
         """The parameter as a tensor; gradients still flow to the original."""
+        check_unmasked(function, argument, x)
         try:
             return torch.as_tensor(x, dtype=getattr(torch, LONG_NAMES[dtype]))
         except (TypeError, ValueError, RuntimeError):

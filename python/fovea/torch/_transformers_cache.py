@@ -10,8 +10,8 @@ from transformers.cache_utils import Cache, CacheLayerMixin  # type: ignore[impo
 
 from .._arrays import described, dtype_name
 from .._errors import InvalidArgument
-from .._value import integers, shown
-from ..cache import KvCache, Sequence
+from .._value import integer, integers, shown
+from ..cache import KvCache, Sequence, sequences_of
 from ..stores import CacheLayer, Contiguous, Paged, Store
 from ._cached_rows import CachedRows, HeldRows
 from ._tensors import TENSORS
@@ -67,7 +67,10 @@ class TransformersCache(Cache):  # type: ignore[misc, unused-ignore]
             raise InvalidArgument("TransformersCache", "store", "Paged() or Contiguous(), which keep all rows", shown(store))
         super().__init__(layers=[_Layer(self, number) for number in range(count)])
         self._store, self._limit = store, limit_bytes
-        self.cache, self.sequences = cache, list(sequences)
+        self.cache, self.sequences = cache, sequences_of(sequences, "TransformersCache")
+        if cache is None and self.sequences:
+            expected = "none without cache, to which they belong"
+            raise InvalidArgument("TransformersCache", "sequences", expected, str(len(self.sequences)))
         if len({self.cache.length(one) for one in self.sequences} if self.cache else ()) > 1:
             raise InvalidArgument("TransformersCache", "sequences", "sequences of one length", "several lengths")
         # Layers that have the rows of the forward pass that is running.
@@ -100,6 +103,9 @@ class TransformersCache(Cache):  # type: ignore[misc, unused-ignore]
         for name, x in (("key_states", key), ("value_states", value)):
             if not isinstance(x, Tensor) or x.dim() != 4:
                 raise InvalidArgument("TransformersCache.update", name, "[batch, heads, length, dim]", described(x))
+            if TENSORS.wants_gradient(x):
+                expected = "a tensor that wants no gradient (run the model under torch.no_grad()): a cache has none"
+                raise InvalidArgument("TransformersCache.update", name, expected, "one that requires grad")
         if self.cache is None:
             layer = CacheLayer(
                 num_kv_heads=int(key.shape[1]),
@@ -164,15 +170,19 @@ class TransformersCache(Cache):  # type: ignore[misc, unused-ignore]
 
     def batch_repeat_interleave(self, repeats: int) -> None:
         self._settled("batch_repeat_interleave")
+        function = "TransformersCache.batch_repeat_interleave"
+        times = int(integer(repeats, f"{function}.repeats"))
+        if times < 1:
+            raise InvalidArgument(function, "repeats", "a number of at least 1", str(times))
         if self.cache is not None:
-            self._select([n for n in range(len(self.sequences)) for _ in range(repeats)], "batch_repeat_interleave")
+            self._select([n for n in range(len(self.sequences)) for _ in range(times)], "batch_repeat_interleave")
 
     def batch_select_indices(self, indices: Any) -> None:
         self._settled("batch_select_indices")
         if self.cache is not None:
             if isinstance(indices, Tensor) and indices.dtype == torch.bool:
                 indices = indices.nonzero().flatten()
-            self._select(list(integers(indices, "batch_select_indices.indices")), "batch_select_indices")
+            self._select(list(integers(indices, "TransformersCache.batch_select_indices.indices")), "batch_select_indices")
 
     def _settled(self, function: str) -> None:
         if self._written:

@@ -231,3 +231,205 @@ def test_states_without_their_axes(function):
     given = GLA if function == "gla" else {name: x for name, x in GLA.items() if name != "g"}
     for x in (torch.tensor(1.0), rand(2, K, V)):
         refused(function, given, "initial_state", f"[N, H, K, V], got torch.float32 {list(x.shape)}", initial_state=x)
+
+
+# fovea.nn.MultiheadAttention.
+
+
+@pytest.mark.parametrize(
+    ("argument", "wrong", "says"),
+    [
+        ("mods[0]", {"mods": [3]}, "a Mod of fovea, got 3"),
+        ("mods", {"mods": None}, "a sequence of fovea's mods, got None"),
+        ("weight_mods[0]", {"weight_mods": ["a"]}, "a Mod of fovea, got 'a'"),
+        ("normalizer", {"normalizer": "softmax"}, "a Normalizer of fovea, got 'softmax'"),
+        ("normalizer", {"normalizer": fovea.Softmax}, "a value, fovea.Softmax(...), got the class Softmax"),
+        ("score", {"score": "dot"}, "a Score of fovea, got 'dot'"),
+        ("mask", {"mask": "causal"}, "a mask of fovea, "),
+        ("num_kv_heads", {"num_kv_heads": "1"}, "a whole number, got '1'"),
+        ("num_kv_heads", {"num_kv_heads": 1.0}, "a whole number, got 1.0"),
+        ("num_kv_heads", {"num_kv_heads": 3}, "a divisor of num_heads, 2, got 3"),
+    ],
+)
+def test_the_layer_refuses_when_it_is_made(argument, wrong, says):
+    import fovea.nn
+
+    with pytest.raises(fovea.InvalidArgument, match=re.escape(f"MultiheadAttention: {argument}: expected {says}")):
+        fovea.nn.MultiheadAttention(8, 2, **wrong)
+
+
+def test_the_layer_takes_one_mod_alone():
+    import fovea.nn
+
+    assert fovea.nn.MultiheadAttention(8, 2, mods=fovea.SoftCap(3)).mods == (fovea.SoftCap(3),)
+
+
+@pytest.mark.parametrize(
+    ("argument", "wrong", "says"),
+    [
+        ("attn_mask", {"attn_mask": torch.ones(5, 5).bool().numpy()}, "a tensor of truth values or floating-point numbers, got bool [5, 5]"),
+        ("attn_mask", {"attn_mask": torch.ones(5, 5).int()}, "a tensor of truth values or floating-point numbers, got torch.int32 [5, 5]"),
+        ("key_padding_mask", {"key_padding_mask": torch.ones(2, 5).int()}, "a tensor of truth values or floating-point numbers, got torch.int32 [2, 5]"),
+        ("key_padding_mask", {"key_padding_mask": [[True]]}, "a tensor of truth values or floating-point numbers, got list"),
+        ("value", {"value": torch.ones(2, 4, 8)}, "[2, 5] in front of vdim, as the key has, got torch.float32 [2, 4, 8]"),
+        ("key", {"key": torch.ones(1, 5, 8), "value": torch.ones(1, 5, 8)}, "the query's batch of 2, got torch.float32 [1, 5, 8]"),
+    ],
+)
+def test_the_layer_refuses_a_call(argument, wrong, says):
+    import fovea.nn
+
+    x = torch.ones(2, 5, 8)
+    layer = fovea.nn.MultiheadAttention(8, 2, batch_first=True)
+    with pytest.raises(fovea.InvalidArgument, match=re.escape(f"MultiheadAttention: {argument}: expected {says}")):
+        layer(**{"query": x, "key": x, "value": x, **wrong})
+
+
+# Gradients that a number or an output has not.
+
+TENSOR = rand(1, 2, 4, 8)
+
+
+@pytest.mark.parametrize(
+    ("name", "spec"),
+    [
+        ("attention: scale", lambda number: {"scale": number}),
+        ("SoftCap: cap", lambda number: {"mods": [fovea.SoftCap(number)]}),
+        ("Temperature: value", lambda number: {"mods": [fovea.Temperature(number)]}),
+        ("Sigmoid: bias", lambda number: {"normalizer": fovea.Sigmoid(number)}),
+    ],
+)
+def test_a_number_that_wants_a_gradient(name, spec):
+    number = torch.tensor(2.0, requires_grad=True)
+    with pytest.raises(fovea.InvalidArgument, match=f"{name}: expected a number, or a tensor that wants no gradient"):
+        fovea.attention(TENSOR, TENSOR, TENSOR, **spec(number))
+    with torch.no_grad():
+        got = fovea.attention(TENSOR, TENSOR, TENSOR, **spec(number))
+    assert torch.equal(got, fovea.attention(TENSOR, TENSOR, TENSOR, **spec(2.0)))
+
+
+def test_an_output_that_wants_a_gradient():
+    out = torch.zeros_like(TENSOR).requires_grad_()
+    step = fovea.plan(num_query_heads=2, query_len=4, head_dim=8)
+    cache = fovea.KvCache([fovea.CacheLayer(2, 8)])
+    sequence = cache.start()
+    cache.reserve(sequence, 4)
+    cache.append(0, sequence, TENSOR, TENSOR)
+    for call in (
+        lambda: fovea.attention(TENSOR, TENSOR, TENSOR, out=out),
+        lambda: step(TENSOR, TENSOR, TENSOR, out=out),
+        lambda: fovea.attention(TENSOR, cache=cache[0], sequences=[sequence], out=out),
+    ):
+        with pytest.raises(fovea.InvalidArgument, match="attention: out: expected a tensor that wants no gradient"):
+            call()
+        with torch.no_grad():
+            assert call() is out
+
+
+def test_an_output_of_another_library_is_noted():
+    """PyTorch refuses a backward pass that needs what the output held before."""
+    query = TENSOR.numpy()
+    out = torch.ones(1, 2, 4, 8)
+    product = (out * torch.ones(8, requires_grad=True)).sum()
+    fovea.attention(query, query, query, out=out)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        product.backward()
+
+
+def test_tensors_beside_a_query_of_numpy():
+    query = TENSOR.numpy()
+    slopes = torch.ones(2, requires_grad=True)
+    with pytest.raises(fovea.InvalidArgument, match=r"mods\[0\].slope: expected an array that wants no gradient, or all arrays of"):
+        fovea.attention(query, query, query, mods=[fovea.AlibiBias(slopes)])
+
+
+def test_tensors_without_values():
+    slopes = torch.ones(2, device="meta")
+    bias = fovea.AlibiBias(slopes)
+    assert repr(bias) == "fovea.AlibiBias(<torch.float32 [2]>)"
+    assert bias == fovea.AlibiBias(slopes) and bias != fovea.AlibiBias(slopes.clone())
+    assert repr(fovea.Additive(None, None, slopes, slopes)).count("<torch.float32 [2]>") == 2
+    with pytest.raises(fovea.InvalidArgument, match="mask: expected an array in the CPU's memory, got one on meta"):
+        fovea.attention(TENSOR, TENSOR, TENSOR, mask=torch.ones(4, 4, dtype=torch.bool, device="meta"))
+
+
+# Functions with PyTorch's arguments.
+
+
+@pytest.mark.parametrize("options", [{"scale": 0.5}, {"dropout_p": 0.0}])
+def test_numbers_that_pytorch_takes(options):
+    import numpy as np
+
+    ((name, number),) = options.items()
+    ours, theirs = fovea.torch.scaled_dot_product_attention, torch.nn.functional.scaled_dot_product_attention
+    want = ours(TENSOR, TENSOR, TENSOR, **options)
+    for given in (np.float32(number), np.float64(number), torch.tensor(number)):
+        theirs(TENSOR, TENSOR, TENSOR, **{name: given})
+        assert torch.equal(ours(TENSOR, TENSOR, TENSOR, **{name: given}), want)
+    with pytest.raises(TypeError):
+        theirs(TENSOR, TENSOR, TENSOR, **{name: torch.tensor(number, requires_grad=True)})
+    with pytest.raises(fovea.InvalidArgument, match=name):
+        ours(TENSOR, TENSOR, TENSOR, **{name: torch.tensor(number, requires_grad=True)})
+
+
+@pytest.mark.parametrize(
+    ("argument", "wrong", "says"),
+    [
+        *(("seed", {"seed": seed}, says) for seed, says in ((None, "that of the call"), ("a", "a whole number"), (1.5, "a whole number"),
+                                                            (-1, "a number in [0, 2^64)"), (2**70, ""))),
+        ("advantage", {"advantage": None}, "a tensor of PyTorch"),
+        ("advantage", {"advantage": torch.ones(1, 2, 3)}, "a number for each row, [1, 2, 4], got torch.float32 [1, 2, 3]"),
+        ("mods[0]", {"mods": [3]}, "a Mod of fovea, got 3"),
+    ],
+)
+def test_score_function(argument, wrong, says):
+    given = {"query": TENSOR, "key": TENSOR, "value": TENSOR, "advantage": torch.ones(1, 2, 4), "seed": 1}
+    refused("score_function", given, argument, says, **wrong)
+
+
+# fovea.recurrence and fovea.causal_conv, whose calls with gradients are operators.
+
+LEAF = rand(1, 2, 4, 8).requires_grad_()
+
+
+@pytest.mark.parametrize("leaf", [LEAF, LEAF.detach()], ids=["gradients", "none"])
+@pytest.mark.parametrize(
+    ("argument", "wrong", "says"),
+    [
+        ("sequence_starts", "ab", "a sequence of whole numbers, got 'ab'"),
+        ("sequence_starts", [0.0, 4.0], "a whole number, got 0.0"),
+        ("sequence_starts", [0, 2**64], "a whole number in "),
+        ("sequence_starts", [], "numbers from 0 to the number of tokens, got none"),
+        ("present", "ab", "an array of truth values, got str"),
+        ("present", [[1.0]], "an array of truth values, got list"),
+    ],
+)
+def test_tokens_that_are_no_tensors(leaf, argument, wrong, says):
+    with pytest.raises(fovea.InvalidArgument, match=re.escape(f"recurrence: {argument}: expected {says}")):
+        fovea.recurrence(leaf, leaf, leaf, **{argument: wrong})
+    with pytest.raises(fovea.InvalidArgument, match=re.escape(f"causal_conv: {argument}: expected {says}")):
+        fovea.causal_conv(leaf[0], torch.ones(8, 3), **{argument: wrong})
+
+
+def test_tokens_in_lists():
+    starts, present = [0, 1, 4], [[1, 0, 1, True]]
+    wanted = fovea.recurrence(*[LEAF.detach()] * 3, sequence_starts=starts, present=present)
+    for given in (starts, tuple(starts), iter(starts), torch.tensor(starts)):
+        assert torch.equal(fovea.recurrence(LEAF, LEAF, LEAF, sequence_starts=given, present=present), wanted)
+
+
+def test_results_of_another_library():
+    import numpy as np
+
+    query = LEAF.detach().numpy()
+    for name, shape in (("out", (1, 2, 4, 8)), ("final_state", (1, 2, 8, 8))):
+        for wrong in (torch.zeros(shape, requires_grad=True), np.ma.masked_array(np.zeros(shape, np.float32), True)):
+            with pytest.raises(fovea.InvalidArgument, match=f"recurrence: {name}: expected"):
+                fovea.recurrence(query, query, query, **{name: wrong})
+        noted = torch.ones(shape)
+        product = (noted * torch.ones(8, requires_grad=True)).sum()
+        fovea.recurrence(query, query, query, **{name: noted})
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            product.backward()
+    tables = fovea.RopeTables(torch.ones(9, 4, requires_grad=True), torch.ones(9, 4))
+    with pytest.raises(fovea.InvalidArgument, match="rotate: cos: expected an array that wants no gradient"):
+        fovea.rotate(query, tables)

@@ -261,6 +261,13 @@ def test_what_does_not_fit_is_refused():
     assert cache.get_seq_length() == 3
     with pytest.raises(fovea.InvalidArgument, match="which keep all rows"):
         fovea.torch.TransformersCache(config, store=fovea.Ring(8))
+    for wrong, says in ((3, "sequences: expected"), ([3], r"sequences\[0\]"), (cache.sequences, "none without cache")):
+        with pytest.raises(fovea.InvalidArgument, match=says):
+            fovea.torch.TransformersCache(config, sequences=wrong)
+    for wrong in (0, -1, "2", 1.5):
+        with pytest.raises(fovea.InvalidArgument, match="TransformersCache.batch_repeat_interleave: repeats: expected"):
+            cache.batch_repeat_interleave(wrong)
+    assert len(cache.sequences) == 1
     with pytest.raises(fovea.InvalidArgument, match="2 layers"):
         fovea.torch.TransformersCache(config, cache=fovea.KvCache([fovea.CacheLayer(2, 8)]))
     with pytest.raises(fovea.InvalidArgument, match="requires grad"):
