@@ -222,8 +222,8 @@ def test_packed_sequences(reverse):
     for wrong, got in (("a", "'a'"), (3, "3"), (torch.tensor([0.0, T]), "torch.float32 [2]"), ([[0, T]], "[[0, 6]]"),
                        (torch.tensor([False, True]), "torch.bool [2]")):
         refused("gla", given, "cu_seqlens", whole + got, cu_seqlens=wrong)
-    end = f"from 0 to the {T} tokens, got [0, 3]" if reverse else f"that ascend from 0 to the {T} rows, got 3 as the last"
-    refused("gla", given, "cu_seqlens", f"numbers {end}", cu_seqlens=[0, 3])
+    last = "[0, 3]" if reverse else "3 as the last"
+    refused("gla", given, "cu_seqlens", f"numbers that ascend from 0 to the {T} rows, got {last}", cu_seqlens=[0, 3])
 
 
 @pytest.mark.parametrize("function", ["gla", "linear_attention"])
