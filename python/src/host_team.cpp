@@ -139,7 +139,7 @@ bool join_threads_of_torch() {
 }
 
 double least_shared_work() {
-  return team_of(default_executor().thread_count()) ? 3 << 16 : least_work_of_pools;
+  return team_of(default_executor().thread_count()) ? 2 << 16 : least_work_of_pools;
 }
 
 void set_num_threads(int threads) {

@@ -12,10 +12,10 @@ namespace fovea::python {
 /// of PyTorch as alone (bench/behind_products.py).
 bool join_threads_of_torch();
 
-/// Calls of fewer multiply-adds run on the calling thread alone. On PyTorch's threads that is three quarters
-/// of what it is on a pool, because they do not sleep between operations that come one behind the other.
-/// Decoding of 256 keys by 8 heads of 64 takes 0.6 of the time on two of them. With 128 keys it takes as long
-/// as on one, so such a call stays alone (bench/behind_products.py).
+/// Calls of fewer multiply-adds run on the calling thread alone. On PyTorch's threads that is half of what it
+/// is on a pool, because they do not sleep between operations that come one behind the other. Decoding of 128
+/// keys by 8 heads of 64 in f32 takes 0.87 of the time on two threads of a Zen 5 (python -m fovea.bench), and
+/// of 256 keys 0.6 on a Zen 4 (bench/behind_products.py).
 double least_shared_work();
 
 /// Makes `threads` the number of threads of later calls. Throws Error if that many cannot be started.
