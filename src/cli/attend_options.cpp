@@ -124,8 +124,7 @@ void add_normalizer(Command command, AttendOptions& o) {
   group.add("--normalizer", o.normalizer, names_of_normalizers(), {"normalizer"});
   group.arguments(Group::Of::normalizers);
   group.add("--sample-seed", o.sample_seed, "for sample and gumbel; default 0");
-  group
-      .add("--dropout", o.dropout, "drop weights with this probability, rounded to k/256", {"dropout.rate"})
+  group.add("--dropout", o.dropout, "drop weights with this probability, rounded to k/256", {"dropout.rate"})
       .type_name("RATE")
       .check(dropout_rate());
   group.add("--dropout-seed", o.dropout_seed, "default 0");

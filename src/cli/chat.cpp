@@ -92,10 +92,9 @@ void add_chat_options(Command command, ChatOptions& options) {
                    "the prompt is what a user says: the folder's chat template is applied");
   command.add_option("--system", options.system, "with --chat: instructions before all messages");
   command
-      .add_option(
-          "--messages", options.messages,
-          "file of a conversation, or - for standard input: a JSON array of messages, an object with "
-          "messages and tools, or a message a line; a prompt is said behind them")
+      .add_option("--messages", options.messages,
+                  "file of a conversation, or - for standard input: a JSON array of messages, an object with "
+                  "messages and tools, or a message a line; a prompt is said behind them")
       .check(file_name());
   command.add_option("--tools", options.tools, "file with a JSON array of the tools that the model may call")
       .check(file_name());

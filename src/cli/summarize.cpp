@@ -40,8 +40,7 @@ void run(const SummarizeCommand& o) {
   }
   const train::FamilyTranslator translator = read_family_translator(command, o.text.model, family);
   const std::int64_t beams = family.beams.value_or(std::max(family.n_best, translator.defaults().beams));
-  if (family.length_penalty && !o.text.json && beams == 1)
-    refuse_length_penalty(command, "--length-penalty");
+  if (family.length_penalty && !o.text.json && beams == 1) refuse_length_penalty(command, "--length-penalty");
   TextWindows texts = text_windows_of(o.text, command);
   Output output("");
   print_translations(

@@ -117,8 +117,7 @@ void run_family(const TranslateCommand& o) {
                               .alignments = !o.alignment.empty() || o.show,
                               .weights = autograd::parse_weight_type(o.weights)});
   const std::int64_t beams = o.beam ? *o.beam : std::max<std::int64_t>(o.n_best, translator.defaults().beams);
-  if (o.normalize && !o.json && beams == 1)
-    refuse_length_penalty("fovea translate", "--normalize");
+  if (o.normalize && !o.json && beams == 1) refuse_length_penalty("fovea translate", "--normalize");
   TextWindows lines = lines_of(o, o.input);
   Output output(o.output);
   const auto translate = [&](const auto& window, const auto& done) { translator.translate(window, done); };

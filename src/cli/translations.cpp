@@ -33,8 +33,8 @@ train::FamilyTranslator read_family_translator(const std::string& command, const
 }
 
 void refuse_length_penalty(const std::string& command, const char* option) {
-  throw InvalidArgument(command, option,
-                        "a --beam-size above 1 or --json, which prints scores, beside it", "neither");
+  throw InvalidArgument(command, option, "a --beam-size above 1 or --json, which prints scores, beside it",
+                        "neither");
 }
 
 namespace {

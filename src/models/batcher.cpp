@@ -34,9 +34,8 @@ Batcher::Batcher(LanguageModel& model, const BatcherOptions& options) {
 Batcher::~Batcher() = default;
 
 std::uint64_t Batcher::submit(Request request) {
-  check_generation(
-      {.function = "Batcher::submit", .prompt = "request.prompt", .options = "request.sample."},
-      impl_->model, request.prompt, request.sample);
+  check_generation({.function = "Batcher::submit", .prompt = "request.prompt", .options = "request.sample."},
+                   impl_->model, request.prompt, request.sample);
   const auto refuse = [](const char* argument, std::string expected, std::string got) {
     throw InvalidArgument("Batcher::submit", argument, std::move(expected), std::move(got));
   };

@@ -85,9 +85,8 @@ Beams::Rows Beams::rows_of(const float* logits, std::int64_t vocabulary) const {
   for (std::size_t i = 0; i < open_.size(); ++i) {
     // As in transformers, rules change log-probabilities in a search, and logits where there is one text.
     const float* from = single() ? logits + static_cast<std::int64_t>(i) * vocabulary : rows.before(i).data();
-    std::vector<float>& ruled =
-        rows.ruled.emplace_back(penalized({from, static_cast<std::size_t>(vocabulary)}, prompt_,
-                                          open_[i].ids, options_.repetition_penalty));
+    std::vector<float>& ruled = rows.ruled.emplace_back(penalized(
+        {from, static_cast<std::size_t>(vocabulary)}, prompt_, open_[i].ids, options_.repetition_penalty));
     apply(options_.rules, {prompt_, open_[i].ids, options_.length}, ruled);
   }
   return rows;

@@ -199,8 +199,8 @@ cairo_status_t append(void* to, const unsigned char* bytes, unsigned int count) 
   }
 }
 
-// The numbers of an item that Cairo and Pango do not refuse by name: Pango writes to stderr, and Cairo leaves a
-// shape out or says "invalid matrix".
+// The numbers of an item that Cairo and Pango do not refuse by name: Pango writes to stderr, and Cairo leaves
+// a shape out or says "invalid matrix".
 class CheckItem {
  public:
   explicit CheckItem(std::size_t number) : number_(number) {}

@@ -96,8 +96,7 @@ TEST(Mask, Formulas) {
   const std::vector<std::vector<std::int64_t>> paths{{0}, {0, 1}, {0, 1, 2}, {0, 3}, {0, 3, 4}};
   for (std::int64_t p = 0; p < 12; ++p) {
     for (std::int64_t j = 0; j < 12; ++j)
-      EXPECT_EQ(sees(Tree{parents}, p, j),
-                p < 5 && std::count(paths[p].begin(), paths[p].end(), j) == 1);
+      EXPECT_EQ(sees(Tree{parents}, p, j), p < 5 && std::count(paths[p].begin(), paths[p].end(), j) == 1);
   }
   // BigBird: its window, its global blocks, and at most `random` further blocks.
   const BlockTable table =

@@ -357,9 +357,8 @@ TEST(Generate, ErrorsNameTheCallersFunction) {
           [&] { sample(std::vector<float>{0.0f}, {.temperature = -1.0}, 0.5); });
   refused("choices", "options.top_p", [&] { choices(std::vector<float>{0.0f}, bad); });
   refused("beam_search", "prompt", [&] { beam_search(model, cache, Ids{}, {.beams = 2}); });
-  refused("beam_search", "options.draws.top_p", [&] {
-    beam_search(model, cache, Ids{1}, {.beams = 2, .draws = DrawOptions{.top_p = 2.0}});
-  });
+  refused("beam_search", "options.draws.top_p",
+          [&] { beam_search(model, cache, Ids{1}, {.beams = 2, .draws = DrawOptions{.top_p = 2.0}}); });
   refused("Batcher::submit", "request.sample.top_p", [&] { batcher.submit({.prompt = {1}, .sample = bad}); });
   refused("Batcher::submit", "request.prompt", [&] { batcher.submit({.sample = {.length = 1}}); });
 }

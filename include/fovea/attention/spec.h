@@ -15,8 +15,8 @@ namespace fovea {
 struct DeclaredArgument;  // argument.h
 
 /// A weight is kept with probability 1 - rate, and then divided by 1 - rate. Decisions use 8 bits, so the
-/// rate is rounded to k/256. The scale is that of the rounded rate: the mean is exact. A rate of 1/512 or less
-/// is rounded to 0 and drops nothing. Any other is rounded to at most 255/256.
+/// rate is rounded to k/256. The scale is that of the rounded rate: the mean is exact. A rate of 1/512 or
+/// less is rounded to 0 and drops nothing. Any other is rounded to at most 255/256.
 struct Dropout {
   double rate = 0.0;
   friend bool operator==(const Dropout&, const Dropout&) = default;
