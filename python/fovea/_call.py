@@ -304,6 +304,8 @@ def explain(query: Any, key: Any = None, value: Any = None, **arguments: Any) ->
     if cache is not None:
         request = make_request(at.offset, query_starts=at.query_starts)
         return _cached.explain(call, query, cache, sequences, request).rstrip("\n")
+    library = library_of(query)
+    query, key, value = library.cast(query), library.cast(key), library.cast(value)  # as a call does under autocast
     shape, dtype = Shape.of(query, key, value, call), dtype_name(query, "query")
     wanted = (shape.batch, shape.num_kv_heads, shape.key_len)
     for name, x in (("key", key), ("value", value)):

@@ -14,8 +14,8 @@ bool join_threads_of_torch();
 
 /// Calls of fewer multiply-adds run on the calling thread alone. On PyTorch's threads that is half of what it
 /// is on a pool, because they do not sleep between operations that come one behind the other. Decoding of 128
-/// keys by 8 heads of 64 in f32 takes 0.87 of the time on two threads of a Zen 5 (python -m fovea.bench).
-/// With 256 keys it takes 0.6 of it on a Zen 4 (bench/behind_products.py).
+/// keys by 8 heads of 64 in f32 takes 0.87 of one thread's time on two of a Zen 5 (python -m fovea.bench).
+/// With 256 keys two threads take 0.6 of one's time on a Zen 4 (bench/behind_products.py).
 double least_shared_work();
 
 /// Makes `threads` the number of threads of later calls. Throws Error if that many cannot be started.

@@ -55,13 +55,13 @@ void expect_size(const char* flag, const Tensor& tensor, int axis, const char* w
     refuse(flag, fmt::format("a {} of {}", what, expected), to_string(tensor.shape()));
 }
 
-// Without keys and values, as for the weights of scores by position alone, the last start is their number.
+// Without keys and values, as for the weights of scores by position alone, nothing says how many there are.
 void check_starts(const char* flag, std::span<const std::int64_t> starts, const char* of,
                   const Tensor& operand) {
   if (operand)
     fovea::check_starts("fovea attend", flag, starts, operand.size(2), fmt::format(" of {}", of));
   else if (!starts.empty())
-    fovea::check_starts("fovea attend", flag, starts, starts.back());
+    fovea::check_starts("fovea attend", flag, starts, std::nullopt);
 }
 
 void read_operands(const AttendOptions& o, AttendCall& call) {

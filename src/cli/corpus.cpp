@@ -74,7 +74,7 @@ void register_corpus(Command app) {
   auto g = std::make_shared<CorpusCommand>();
   Command generated =
       corpus.add_subcommand("generated", "English-French from a grammar, with gold word alignments");
-  generated.add_option("--output", g->output, "prefix of the files").required();
+  generated.add_option("--output", g->output, "prefix of the files").required().check(file_name());
   generated.add_option("--count", g->count, "training pairs").check(in_range(1, 10000000));
   generated.add_option("--held-out", g->held_out, "pairs for validation and for test")
       .check(in_range(1, 100000));
@@ -84,13 +84,13 @@ void register_corpus(Command app) {
   generated.callback([g] { run_generated(*g); });
   auto c = std::make_shared<CorpusCommand>();
   Command gettext = corpus.add_subcommand("gettext", "The translations of installed programs' messages");
-  gettext.add_option("--output", c->output, "prefix of the files").required();
+  gettext.add_option("--output", c->output, "prefix of the files").required().check(file_name());
   gettext.add_option("--language", c->language, "code of the language, such as fr");
   gettext.callback([c] { run_gettext(*c); });
   auto m = std::make_shared<CorpusCommand>();
   Command manuals =
       corpus.add_subcommand("manuals", "The licences and manuals installed here, as a text of three parts");
-  manuals.add_option("--output", m->output, "prefix of the files").required();
+  manuals.add_option("--output", m->output, "prefix of the files").required().check(file_name());
   manuals.add_option("--file", m->file, "this text instead").check(file_name());
   manuals.callback([m] { run_manuals(*m); });
 }

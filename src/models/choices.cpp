@@ -292,12 +292,12 @@ std::int32_t drawn_of_all(std::span<const float> log_probabilities, double best,
 std::int32_t sample(std::span<const float> log_probabilities, const SampleOptions& options, double uniform) {
   if (!(uniform >= 0.0 && uniform < 1.0))
     throw InvalidArgument("sample", "uniform", "in [0, 1)", std::to_string(uniform));
+  check_choices({"sample"}, options);
   const bool cut = options.top_k > 0 || options.top_p < 1.0 || options.min_p > 0.0;
   if (cut && options.temperature > 0.0) {
     Drawn from = drawn(log_probabilities, options);
     return token_at(from.tokens, 0.0, from.sum, uniform);
   }
-  check_choices({"sample"}, options);
   const Best best = best_of(log_probabilities);
   if (options.temperature == 0.0) return best.id;
   return drawn_of_all(log_probabilities, best.log_probability, options.temperature, uniform);

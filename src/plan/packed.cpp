@@ -13,10 +13,9 @@
 namespace fovea {
 namespace {
 
-// Without `rows` the last start says how many there are.
 void check_list(const char* function, const char* argument, std::span<const std::int64_t> starts,
                 std::optional<std::int64_t> rows, std::int64_t capacity) {
-  check_starts(function, argument, starts, rows.value_or(starts.back()));
+  check_starts(function, argument, starts, rows);
   for (std::size_t n = 1; n < starts.size(); ++n) {
     if (starts[n] - starts[n - 1] > capacity)
       throw InvalidArgument(function, argument,

@@ -355,6 +355,7 @@ TEST(Generate, ErrorsNameTheCallersFunction) {
   refused("generate", "prompt", [&] { generate(model, {}, {}); });
   refused("sample", "options.temperature",
           [&] { sample(std::vector<float>{0.0f}, {.temperature = -1.0}, 0.5); });
+  refused("sample", "options.top_p", [&] { sample(std::vector<float>{0.0f}, {.top_p = -1.0}, 0.5); });
   refused("choices", "options.top_p", [&] { choices(std::vector<float>{0.0f}, bad); });
   refused("beam_search", "prompt", [&] { beam_search(model, cache, Ids{}, {.beams = 2}); });
   refused("beam_search", "options.draws.top_p",

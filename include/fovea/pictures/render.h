@@ -41,7 +41,7 @@ Format format_of(const std::string& path, const std::string& function = "format_
 /// PDF can still be searched, and the description of an SVG contains its text. Throws InvalidArgument for a
 /// drawing that is empty or too large for any scale, or a scale outside its range. The same is thrown for
 /// items that cannot be drawn. A grid or an image needs rows x columns colours and sides above 0, a text a
-/// size in (0, 1000]. Every item needs finite numbers, and series from 0.
+/// size in (0, 1000]. Numbers of all items are at most 10,000,000 in size, and indices of series at least 0.
 Rendered render(const Drawing& drawing, Format format, const RenderOptions& options = {});
 
 /// Writes the bytes of `render` in the format of the path's suffix. Throws FileError if the file cannot be

@@ -25,14 +25,14 @@ def check_shape(function: str, argument: str, x: Any, what: str, *shapes: tuple[
     raise InvalidArgument(function, argument, f"a tensor of {what}, {sizes}", described(x))
 
 
-def starts_tensor(function: str, cu_seqlens: Any) -> Tensor:
-    """cu_seqlens as a tensor of one axis. Its numbers are left to the engine: in a graph they are not known yet."""
+def starts_tensor(function: str, starts: Any, argument: str = "cu_seqlens") -> Tensor:
+    """`starts` as a tensor of one axis. Its numbers are left to the engine: in a graph they are not known yet."""
     try:
-        found = torch.as_tensor(cu_seqlens)
+        found = torch.as_tensor(starts)
     except (TypeError, ValueError, RuntimeError, OverflowError):
         found = None
     if found is None or found.dim() != 1 or not _is_whole(found.dtype):
-        raise InvalidArgument(function, "cu_seqlens", "whole numbers in one axis", shown(cu_seqlens))
+        raise InvalidArgument(function, argument, "whole numbers in one axis", shown(starts))
     return found
 
 

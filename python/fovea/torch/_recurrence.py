@@ -16,7 +16,9 @@ from torch import Tensor
 from .._arrays import described
 from .._errors import InvalidArgument
 from .._recurrence_engine import FUNCTION, NAMES, STORED, Ready, Structure, Tokens, starts_of
+from .._value import is_array
 from . import _report
+from ._arguments import starts_tensor
 from ._batches import is_legacy, legacy_rule, vmap_rule
 from ._kinds import is_known, is_transformed
 from ._op import are_plain, checked_tensor
@@ -265,9 +267,11 @@ def recurrence(
 
 
 def token_tensors(tokens: Tokens, function: str) -> list[Optional[Tensor]]:
-    """Starts and present for an operator. Those that are tensors stay as they are: a graph does not know their values."""
+    """Starts and present for an operator. A graph does not know the values of arrays, which the engine checks."""
     starts, present = tokens.starts, tokens.present
-    if starts is not None and not isinstance(starts, Tensor):
+    if is_array(starts):
+        starts = starts_tensor(function, starts, "sequence_starts")
+    elif starts is not None:
         starts = torch.tensor(starts_of(starts, function), dtype=torch.int64)
     if present is not None and not isinstance(present, Tensor):
         present = TENSORS.truth_bytes(present, f"{function}.present")

@@ -138,7 +138,8 @@ def _number_refusal(
             return name, "True or False", shown(truth)
     if is_causal and attn_mask is not None:
         return "is_causal", "False beside attn_mask", "True"
-    if not _is_number(dropout_p) or not 0 <= dropout_p < 1:
+    # A tensor may have no value yet: in a graph, and within vmap.
+    if isinstance(dropout_p, Tensor) or not _is_number(dropout_p) or not 0 <= dropout_p < 1:
         return "dropout_p", "a rate in [0, 1)", shown(dropout_p)
     if scale is None:
         return None

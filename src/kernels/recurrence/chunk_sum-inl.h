@@ -304,7 +304,7 @@ HWY_INLINE void SumRows(const ChunkSum<T, X>& p, int64_t m, int64_t n_count, Fet
   }
   if (kTileVectors == 4 && n < n_count) {
     fetch.Some();
-    // Eight rows are most of a backward pass, which fetches 700 lines in a chunk and forward 256.
+    // Backward fetches three times as many lines in a chunk as forward, mostly in blocks of eight rows.
     if (kRows == 8) fetch.Some();
   }
   for (; n + 2 * lanes <= n_count; n += 2 * lanes) {

@@ -197,6 +197,8 @@ def test_autocast_is_that_of_pytorch():
         assert found.dtype == math_sdpa(q, k, v).dtype == torch.bfloat16
         wide = [x.double() for x in (q, k, v)]
         assert fovea.attention(*wide).dtype == F64
+        explained = fovea.explain(q, k.bfloat16(), v)
+    assert explained == fovea.explain(q.bfloat16(), k.bfloat16(), v.bfloat16())
     assert torch.equal(found, fovea.attention(q.bfloat16(), k.bfloat16(), v.bfloat16()))
 
 
