@@ -99,6 +99,8 @@ class Translating final : public Worker {
                            .log_probabilities = false});
   }
 
+  // A turn finds the memory of the one before it, as a rival's does, whose process keeps what it has.
+  KeepMemory keep_;
   std::unique_ptr<models::SequenceToSequence> model_;
   std::int64_t batch_;
   std::vector<std::vector<std::int32_t>> sentences_;
@@ -227,8 +229,6 @@ void measure_all(
     const Beside beside(rivals, options, [&] { return worker->rival_request(folder.path()); });
     std::map<std::tuple<std::int64_t, WeightType, int>, Turns> turns;
     std::map<std::int64_t, std::int64_t> tokens;
-    // A turn finds the memory of the one before it, as a rival's does, whose process keeps what it has.
-    const KeepMemory keep;
     // Weights of one type are packed once a round. Round -1 warms memory, threads and code.
     for (std::int64_t round = -1; round < bench.rounds; ++round) {
       for (const WeightType weights : bench.weights) {
