@@ -20,7 +20,7 @@ from .._value import shown
 from ..cache import LayerOfCache
 from ..masks import ArrayMask, Causal, Everything, Mask
 from . import _plain_calls
-from ._kinds import PLAIN, CausalBias, is_known, is_upper_left
+from ._kinds import PLAIN, CausalBias, is_known, is_transformed, is_upper_left
 from ._op import attention
 
 _FLOATS = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
@@ -138,8 +138,10 @@ def _number_refusal(
             return name, "True or False", shown(truth)
     if is_causal and attn_mask is not None:
         return "is_causal", "False beside attn_mask", "True"
-    # A tensor may have no value yet: in a graph, and within vmap.
-    if isinstance(dropout_p, Tensor) or not _is_number(dropout_p) or not 0 <= dropout_p < 1:
+    # A tensor has no value of its own in a graph, and within vmap.
+    if isinstance(dropout_p, Tensor) and (torch.compiler.is_compiling() or is_transformed()):
+        return "dropout_p", "a number where calls are traced or transformed", described(dropout_p)
+    if not _is_number(dropout_p) or not 0 <= dropout_p < 1:
         return "dropout_p", "a rate in [0, 1)", shown(dropout_p)
     if scale is None:
         return None

@@ -365,6 +365,9 @@ def test_numbers_that_pytorch_takes(options):
     for given in (np.float32(number), np.float64(number), torch.tensor(number)):
         theirs(TENSOR, TENSOR, TENSOR, **{name: given})
         assert torch.equal(ours(TENSOR, TENSOR, TENSOR, **{name: given}), want)
+    if name == "dropout_p":
+        with pytest.raises(fovea.InvalidArgument, match="dropout_p: expected a number where calls are traced or transformed"):
+            torch.func.vmap(lambda p: ours(TENSOR, TENSOR, TENSOR, dropout_p=p))(torch.zeros(2))
     with pytest.raises(TypeError):
         theirs(TENSOR, TENSOR, TENSOR, **{name: torch.tensor(number, requires_grad=True)})
     with pytest.raises(fovea.InvalidArgument, match=name):
