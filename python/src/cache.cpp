@@ -12,6 +12,7 @@
 
 #include "arrays.h"
 #include "fovea/cache/kv_cache.h"
+#include "fovea/core/executor.h"
 #include "module.h"
 
 namespace fovea::python {
@@ -125,17 +126,20 @@ void copy_rows(const KeyValueView& view, std::int64_t begin, bool values, const 
   const std::int64_t row_stride = values ? view.value_row_stride : view.key_row_stride,
                      head_stride = values ? view.value_head_stride : view.key_head_stride,
                      dim = target.size(3), end = begin + target.size(2);
-  for (const KeyValueRun& run : view.runs) {
-    const std::int64_t first = std::max(begin, run.position), last = std::min(end, run.position + run.count);
-    if (first >= last) continue;
-    const std::byte* from = values ? run.value : run.key;
-    for (std::int64_t h = 0; h < target.size(1); ++h) {
+  const auto copy_head = [&](std::int64_t h) {
+    for (const KeyValueRun& run : view.runs) {
+      const std::int64_t first = std::max(begin, run.position),
+                         last = std::min(end, run.position + run.count);
+      const std::byte* from = values ? run.value : run.key;
       for (std::int64_t p = first; p < last; ++p)
         std::memcpy(target.raw() + (h * target.stride(1) + (p - begin) * target.stride(2)) * element,
                     from + (h * head_stride + (p - run.position) * row_stride) * element,
                     static_cast<std::size_t>(dim * element));
     }
-  }
+  };
+  constexpr std::int64_t least_shared = 1 << 16;  // bytes
+  Executor& executor = target.count() * element < least_shared ? serial_executor() : default_executor();
+  executor.parallel_for(target.size(1), [&](std::int64_t h, int) { copy_head(h); });
 }
 
 // Writes the rows that all views have into key and value, [views, num_kv_heads, rows, dim]. Positions that

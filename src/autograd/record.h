@@ -1,13 +1,12 @@
-// Helpers for every op's file: finding the tape, recording, and loops over large tensors.
+// Helpers for every op's file: finding the tape, recording, and loops over large tensors (core/pieces.h).
 #pragma once
 
-#include <algorithm>
 #include <initializer_list>
 #include <span>
 #include <utility>
 
+#include "core/pieces.h"
 #include "fovea/autograd/var.h"
-#include "fovea/core/executor.h"
 
 namespace fovea::autograd {
 
@@ -29,39 +28,6 @@ template <class Backward>
 Var result_of(Tape* tape, Tensor value, Backward&& backward) {
   if (!tape) return value;
   return {std::move(value), tape->record(std::forward<Backward>(backward))};
-}
-
-/// Elements that are small enough to stay in L2. Work of no more elements runs on the calling thread.
-constexpr std::int64_t elements_of_piece = 1 << 15;
-
-/// Calls body(begin, end) for pieces of [0, count), which depend on count alone.
-template <class Body>
-void for_pieces(std::int64_t count, Body&& body) {
-  constexpr std::int64_t piece = elements_of_piece;
-  const std::int64_t units = (count + piece - 1) / piece;
-  default_executor().parallel_for(
-      units, [&](std::int64_t unit, int) { body(unit * piece, std::min(count, (unit + 1) * piece)); });
-}
-
-/// Rows of `width` elements stand one behind the other. Calls body(row, begin, end) in order for the elements
-/// [begin, end) of each row that lie in [first, last) of all.
-template <class Body>
-void for_row_parts(std::int64_t first, std::int64_t last, std::int64_t width, Body&& body) {
-  if (first >= last) return;
-  std::int64_t row = first / width, begin = first % width;
-  while (first < last) {
-    const std::int64_t end = std::min(width, begin + last - first);
-    body(row++, begin, end);
-    first += end - begin;
-    begin = 0;
-  }
-}
-
-/// The same for all elements of `rows` rows, in the pieces of for_pieces. A row may be cut.
-template <class Body>
-void for_pieces_of_rows(std::int64_t rows, std::int64_t width, Body&& body) {
-  for_pieces(rows * width,
-             [&](std::int64_t first, std::int64_t last) { for_row_parts(first, last, width, body); });
 }
 
 /// For profiles: the bytes of inputs that are read whole, and of so many more numbers that are written.

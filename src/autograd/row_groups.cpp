@@ -89,16 +89,27 @@ void check_grouped(const char* function, const char* argument, const Var& rows, 
                           to_string(rows.shape()));
 }
 
+// Calls body(b, begin, end) for columns [begin, end) of each entry. Rows of a group are added in order.
+template <class Body>
+void for_columns(const RowGroups& groups, std::int64_t dim, Body&& body) {
+  constexpr std::int64_t columns = 64;
+  const std::int64_t across = (dim + columns - 1) / columns;
+  default_executor().parallel_for(groups.batch * across, [&](std::int64_t unit, int) {
+    const std::int64_t begin = unit % across * columns;
+    body(unit / across, begin, std::min(dim, begin + columns));
+  });
+}
+
 // sums[b, group] += factor · rows[b, row], with the factor share[row], or 1 without `share`.
 void add_to_groups(const Tensor& rows, const RowGroups& groups, const float* share, const Tensor& sums) {
   const std::int64_t dim = rows.size(2);
-  default_executor().parallel_for(groups.batch, [&](std::int64_t b, int) {
+  for_columns(groups, dim, [&](std::int64_t b, std::int64_t begin, std::int64_t end) {
     for (std::int64_t row = b * groups.rows; row < (b + 1) * groups.rows; ++row) {
       if (groups.group[row] < 0) continue;
       const float factor = share ? share[row] : 1.0f;
       const float* from = rows.data<float>() + row * dim;
       float* to = sums.data<float>() + (b * groups.kept + groups.group[row]) * dim;
-      for (std::int64_t i = 0; i < dim; ++i) to[i] += factor * from[i];
+      for (std::int64_t i = begin; i < end; ++i) to[i] += factor * from[i];
     }
   });
 }
@@ -106,13 +117,13 @@ void add_to_groups(const Tensor& rows, const RowGroups& groups, const float* sha
 // rows[b, row] = factor · sums[b, group].
 void read_groups(const Tensor& sums, const RowGroups& groups, const float* share, const Tensor& rows) {
   const std::int64_t dim = rows.size(2);
-  default_executor().parallel_for(groups.batch, [&](std::int64_t b, int) {
+  for_columns(groups, dim, [&](std::int64_t b, std::int64_t begin, std::int64_t end) {
     for (std::int64_t row = b * groups.rows; row < (b + 1) * groups.rows; ++row) {
       if (groups.group[row] < 0) continue;
       const float factor = share ? share[row] : 1.0f;
       const float* from = sums.data<float>() + (b * groups.kept + groups.group[row]) * dim;
       float* to = rows.data<float>() + row * dim;
-      for (std::int64_t i = 0; i < dim; ++i) to[i] = factor * from[i];
+      for (std::int64_t i = begin; i < end; ++i) to[i] = factor * from[i];
     }
   });
 }

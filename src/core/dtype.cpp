@@ -1,5 +1,8 @@
 #include "fovea/core/dtype.h"
 
+#include "core/clones.h"
+#include "core/rounding.h"
+
 namespace fovea {
 
 std::string_view to_string(DType dtype) noexcept {
@@ -16,21 +19,37 @@ std::string_view to_string(DType dtype) noexcept {
   return "unknown";
 }
 
-float16::float16(float value) noexcept {
+namespace {
+
+// Every case is computed and one is chosen, so that a loop over it has no branches and becomes vectors.
+inline std::uint16_t half_of(float value) noexcept {
   const auto word = std::bit_cast<std::uint32_t>(value);
-  const auto sign = static_cast<std::uint16_t>((word >> 16) & 0x8000u);
-  const std::uint32_t magnitude = word & 0x7fffffffu;
-  if (magnitude > 0x7f800000u) {
-    bits = static_cast<std::uint16_t>(sign | 0x7e00u);
-  } else if (magnitude >= 0x477ff000u) {  // 65520 and above round to infinity
-    bits = static_cast<std::uint16_t>(sign | 0x7c00u);
-  } else if (magnitude < 0x38800000u) {  // below 2^-14: a subnormal; adding 0.5 makes the FPU do the rounding
-    const float shifted = std::bit_cast<float>(magnitude) + 0.5f;
-    bits = static_cast<std::uint16_t>(sign | (std::bit_cast<std::uint32_t>(shifted) - 0x3f000000u));
-  } else {
-    const std::uint32_t odd = (magnitude >> 13) & 1u;
-    bits = static_cast<std::uint16_t>(sign | ((magnitude + 0xc8000fffu + odd) >> 13));
-  }
+  const std::uint32_t magnitude = word & 0x7fffffffu, odd = (magnitude >> 13) & 1u;
+  // Below 2^-14 a subnormal: adding 0.5 makes the FPU do the rounding.
+  const std::uint32_t subnormal =
+      std::bit_cast<std::uint32_t>(std::bit_cast<float>(magnitude) + 0.5f) - 0x3f000000u;
+  std::uint32_t half = magnitude < 0x38800000u ? subnormal : (magnitude + 0xc8000fffu + odd) >> 13;
+  half = magnitude >= 0x477ff000u ? 0x7c00u : half;  // 65520 and above round to infinity
+  half = magnitude > 0x7f800000u ? 0x7e00u : half;   // NaN
+  return static_cast<std::uint16_t>(((word >> 16) & 0x8000u) | half);
+}
+
+inline std::uint16_t bfloat_of(float value) noexcept {
+  const auto word = std::bit_cast<std::uint32_t>(value);
+  const std::uint32_t nan = (word >> 16) | 0x40u, rounded = (word + 0x7fffu + ((word >> 16) & 1u)) >> 16;
+  return static_cast<std::uint16_t>((word & 0x7fffffffu) > 0x7f800000u ? nan : rounded);
+}
+
+}  // namespace
+
+float16::float16(float value) noexcept : bits(half_of(value)) {}
+
+FOVEA_CLONES void round_row(const float* from, std::int64_t n, bfloat16* to) noexcept {
+  for (std::int64_t i = 0; i < n; ++i) to[i].bits = bfloat_of(from[i]);
+}
+
+FOVEA_CLONES void round_row(const float* from, std::int64_t n, float16* to) noexcept {
+  for (std::int64_t i = 0; i < n; ++i) to[i].bits = half_of(from[i]);
 }
 
 float16::operator float() const noexcept {

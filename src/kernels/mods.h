@@ -11,6 +11,7 @@
 #include <type_traits>
 
 #include "fovea/attention/make_mod.h"
+#include "fovea/core/executor.h"
 
 namespace fovea::kernels {
 
@@ -118,7 +119,7 @@ std::int64_t most_mod_sum_elements(const Problem<T>& p, const ProblemMods<T>& mo
 /// `mods` is p.mods or p.weight_mods.
 template <class T>
 void begin_mod_gradients(const Problem<T>& p, const ProblemMods<T>& mods, const ModSums<T>& sums,
-                         std::int64_t groups);
+                         std::int64_t groups, Executor& executor);
 /// d_scores holds the derivative by the result of the chain, and then the derivative by the raw score. Adds
 /// to the sums of the arguments.
 template <class T>
@@ -131,6 +132,6 @@ void weight_mods_gradient(const Problem<T>& p, const ModPlace& at, const T* d_fa
 /// Adds the regions up into the caller's tensors, in an order that the shape alone decides.
 template <class T>
 void finish_mod_gradients(const Problem<T>& p, const ProblemMods<T>& mods, const ModSums<T>& sums,
-                          std::int64_t groups);
+                          std::int64_t groups, Executor& executor);
 
 }  // namespace fovea::kernels

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <span>
 
+#include "core/pieces.h"
 #include "fovea/core/tensor.h"
 
 namespace fovea::models {
@@ -18,10 +19,11 @@ inline Tensor gather_entries(const Tensor& tensor, std::span<const std::int64_t>
   sizes[0] = static_cast<std::int64_t>(index.size());
   Tensor result(tensor.dtype(),
                 Shape(std::span<const std::int64_t>(sizes, static_cast<std::size_t>(tensor.rank()))));
-  for (std::size_t i = 0; i < index.size(); ++i) {
-    std::copy_n(tensor.data<float>() + index[i] * block, block,
-                result.data<float>() + static_cast<std::int64_t>(i) * block);
-  }
+  for_pieces_of_rows(std::ssize(index), block, [&](std::int64_t i, std::int64_t begin, std::int64_t end) {
+    std::copy(tensor.data<float>() + index[static_cast<std::size_t>(i)] * block + begin,
+              tensor.data<float>() + index[static_cast<std::size_t>(i)] * block + end,
+              result.data<float>() + i * block + begin);
+  });
   return result;
 }
 

@@ -33,13 +33,12 @@ Tensor SentenceEncoder::hidden(std::span<const std::vector<std::int32_t>> sequen
   return language_model_->hidden(inference, pad(sequences)).value();
 }
 
-Tensor SentenceEncoder::pooled(const Tensor& rows, std::int64_t begin, std::int64_t count,
-                               std::int64_t prompt_ids) const {
+RowRange SentenceEncoder::pooled(std::int64_t begin, std::int64_t count, std::int64_t prompt_ids) const {
   const std::int64_t skipped = folder_.pools_prompt ? 0 : prompt_ids;
   if (skipped >= count)
     throw InvalidArgument("SentenceEncoder::vectors", "sequences",
                           "ids behind those of the prompt, which do not count", "none");
-  return folder_.pooling.apply(autograd::slice(nn::Var(rows), 1, begin + skipped, count - skipped).value());
+  return {begin + skipped, count - skipped};
 }
 
 Tensor SentenceEncoder::vectors(std::span<const std::vector<std::int32_t>> sequences, std::int64_t prompt_ids,
@@ -52,15 +51,19 @@ Tensor SentenceEncoder::vectors(std::span<const std::vector<std::int32_t>> seque
     end = begin + 1;
     for (; encoder_ && end < sequences.size() && ids + sequences[end].size() <= most_ids; ++end)
       ids += sequences[end].size();
-    const Tensor rows = hidden(sequences.subspan(begin, end - begin));
-    for (std::int64_t row = 0; begin < end; ++begin) {
-      const std::int64_t count = std::ssize(sequences[begin]);
-      const Tensor vector = pooled(rows, row, count, prompt_ids);
-      const std::int64_t dim = std::min(folder_.truncate_dim.value_or(vector.count()), vector.count());
-      if (!all) all = Tensor::zeros(DType::f32, {std::ssize(sequences), dim});
-      std::copy_n(vector.data<float>(), dim, all.data<float>() + static_cast<std::int64_t>(begin) * dim);
-      row += count;
+    const auto texts = sequences.subspan(begin, end - begin);
+    const Tensor rows = hidden(texts);
+    std::vector<RowRange> read;
+    for (std::int64_t row = 0; const std::vector<std::int32_t>& text : texts) {
+      read.push_back(pooled(row, std::ssize(text), prompt_ids));
+      row += std::ssize(text);
     }
+    const Tensor vectors = folder_.pooling.apply(rows, read);
+    const std::int64_t width = vectors.size(1), dim = std::min(folder_.truncate_dim.value_or(width), width);
+    if (!all) all = Tensor::zeros(DType::f32, {std::ssize(sequences), dim});
+    for (std::int64_t n = 0; n < vectors.size(0); ++n)
+      std::copy_n(vectors.data<float>() + n * width, dim,
+                  all.data<float>() + (static_cast<std::int64_t>(begin) + n) * dim);
   }
   return all;
 }

@@ -1,7 +1,6 @@
 #include "fovea/models/sentence_folder.h"
 
 #include <algorithm>
-#include <cmath>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -230,30 +229,6 @@ const std::string& SentenceFolder::passage_prompt() const {
     if (prompts.contains(name)) return prompt(name);
   }
   return prompt("");
-}
-
-Tensor SentencePooling::apply(const Tensor& rows) const {
-  const std::int64_t dim = rows.shape()[-1], count = dim > 0 ? rows.count() / dim : 0;
-  if (count == 0) throw InvalidArgument("SentencePooling::apply", "rows", "at least one row", "none");
-  const float* x = rows.data<float>();
-  Tensor result = Tensor::zeros(DType::f32, {dim});
-  float* y = result.data<float>();
-  double squares = 0.0;
-  for (std::int64_t d = 0; d < dim; ++d) {
-    double value = x[(kind == Kind::last ? count - 1 : 0) * dim + d];
-    for (std::int64_t row = 1; row < count && kind >= Kind::mean; ++row) {
-      const double next = x[row * dim + d];
-      value = kind == Kind::max ? std::max(value, next) : value + next;
-    }
-    if (kind == Kind::mean) value /= static_cast<double>(count);
-    if (kind == Kind::mean_sqrt_len) value /= std::sqrt(static_cast<double>(count));
-    y[d] = static_cast<float>(value);
-    squares += value * value;
-  }
-  // The least length is that of torch.nn.functional.normalize.
-  const double length = std::max(std::sqrt(squares), 1e-12);
-  for (std::int64_t d = 0; normalize && d < dim; ++d) y[d] = static_cast<float>(y[d] / length);
-  return result;
 }
 
 std::optional<SentenceFolder> read_sentence_folder(const std::filesystem::path& folder) {

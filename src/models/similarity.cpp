@@ -5,32 +5,59 @@
 #include <numeric>
 #include <string>
 
+#include "core/clones.h"
+#include "core/pieces.h"
 #include "fovea/core/error.h"
 
 namespace fovea::models {
 namespace {
 
-double similarity_of(Similarity similarity, const float* a, const float* b, std::int64_t dim) {
+struct Sums {
   double product = 0.0, of_a = 0.0, of_b = 0.0, squares = 0.0, absolute = 0.0;
-  for (std::int64_t d = 0; d < dim; ++d) {
+};
+
+// Eight of each: one would wait for each addition.
+FOVEA_CLONES Sums sums_of(const float* a, const float* b, std::int64_t dim) {
+  constexpr int width = 8;
+  double product[width] = {}, of_a[width] = {}, of_b[width] = {}, squares[width] = {}, absolute[width] = {};
+  const auto add = [&](std::int64_t d, int lane) {
     const double x = a[d], y = b[d];
-    product += x * y;
-    of_a += x * x;
-    of_b += y * y;
-    squares += (x - y) * (x - y);
-    absolute += std::abs(x - y);
+    product[lane] += x * y;
+    of_a[lane] += x * x;
+    of_b[lane] += y * y;
+    squares[lane] += (x - y) * (x - y);
+    absolute[lane] += std::abs(x - y);
+  };
+  std::int64_t d = 0;
+  for (; d + width <= dim; d += width) {
+#pragma omp simd
+    for (int lane = 0; lane < width; ++lane) add(d + lane, lane);
   }
+  for (; d < dim; ++d) add(d, 0);
+  Sums sums;
+  for (int lane = 0; lane < width; ++lane) {
+    sums.product += product[lane];
+    sums.of_a += of_a[lane];
+    sums.of_b += of_b[lane];
+    sums.squares += squares[lane];
+    sums.absolute += absolute[lane];
+  }
+  return sums;
+}
+
+double similarity_of(Similarity similarity, const float* a, const float* b, std::int64_t dim) {
+  const Sums sums = sums_of(a, b, dim);
   // The least length is that of torch.nn.functional.normalize.
   const auto length = [](double sum) { return std::max(std::sqrt(sum), 1e-12); };
   switch (similarity) {
     case Similarity::cosine:
-      return product / (length(of_a) * length(of_b));
+      return sums.product / (length(sums.of_a) * length(sums.of_b));
     case Similarity::dot:
-      return product;
+      return sums.product;
     case Similarity::euclidean:
-      return -std::sqrt(squares);
+      return -std::sqrt(sums.squares);
     case Similarity::manhattan:
-      return -absolute;
+      return -sums.absolute;
   }
   return 0.0;
 }
@@ -56,20 +83,30 @@ std::vector<double> similarities(Similarity similarity, const Tensor& query, con
   if (passages.rank() != 2 || passages.size(1) != dim)
     throw InvalidArgument("similarities", "passages", "[passages, " + std::to_string(dim) + "]",
                           to_string(passages.shape()));
-  std::vector<double> scores;
-  for (std::int64_t row = 0; row < passages.size(0); ++row)
-    scores.push_back(similarity_of(similarity, query.data<float>(), passages.data<float>() + row * dim, dim));
+  std::vector<double> scores(static_cast<std::size_t>(passages.size(0)));
+  for_pieces(
+      passages.size(0),
+      [&](std::int64_t begin, std::int64_t end) {
+        for (std::int64_t row = begin; row < end; ++row)
+          scores[static_cast<std::size_t>(row)] =
+              similarity_of(similarity, query.data<float>(), passages.data<float>() + row * dim, dim);
+      },
+      dim);
   return scores;
 }
 
 std::vector<std::size_t> best_of(const std::vector<double>& scores, std::size_t count) {
   std::vector<std::size_t> numbers(scores.size());
   std::iota(numbers.begin(), numbers.end(), std::size_t{0});
+  const std::size_t kept = count > 0 ? std::min(count, numbers.size()) : numbers.size();
   // NaN is below all others: it has no place in the order of numbers, and a sort by it alone has none.
-  std::ranges::stable_sort(numbers, [&](std::size_t a, std::size_t b) {
-    return scores[a] > scores[b] || (std::isnan(scores[b]) && !std::isnan(scores[a]));
-  });
-  if (count > 0 && count < numbers.size()) numbers.resize(count);
+  const auto better = [&](std::size_t a, std::size_t b) {
+    if (scores[a] > scores[b] || (std::isnan(scores[b]) && !std::isnan(scores[a]))) return true;
+    if (scores[b] > scores[a] || (std::isnan(scores[a]) && !std::isnan(scores[b]))) return false;
+    return a < b;
+  };
+  std::ranges::partial_sort(numbers, numbers.begin() + static_cast<std::ptrdiff_t>(kept), better);
+  numbers.resize(kept);
   return numbers;
 }
 

@@ -160,17 +160,14 @@ Tensor TextEncoder::head_rows(const nn::Var& hidden,
     throw InvalidArgument("TextEncoder::head_rows", "sequences",
                           std::to_string(count) + " ids, one for each row of hidden",
                           std::to_string(ids_of_all));
-  const nn::Var rows = hidden.value().reshape({count, dim});
-  if (!spec_.head->pooling) return rows.value();
-  Tensor pooled(DType::f32, {std::ssize(sequences), dim});
-  std::int64_t begin = 0, number = 0;
-  for (const std::vector<std::int32_t>& ids : sequences) {
-    const std::int64_t read = rows_read(ids);
-    const Tensor row = SentencePooling{*spec_.head->pooling}.apply(slice(rows, 0, begin, read).value());
-    std::copy_n(row.data<float>(), dim, pooled.data<float>() + dim * number++);
+  const Tensor rows = hidden.value().reshape({count, dim});
+  if (!spec_.head->pooling) return rows;
+  std::vector<RowRange> read;
+  for (std::int64_t begin = 0; const std::vector<std::int32_t>& ids : sequences) {
+    read.push_back({begin, rows_read(ids)});
     begin += std::ssize(ids);
   }
-  return pooled;
+  return SentencePooling{*spec_.head->pooling}.apply(rows, read);
 }
 
 Tensor TextEncoder::logits(const nn::Var& rows) const {

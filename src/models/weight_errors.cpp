@@ -4,7 +4,11 @@
 #include <cmath>
 #include <string>
 
+#include "autograd/rows.h"
+#include "core/clones.h"
+#include "core/pieces.h"
 #include "fovea/core/error.h"
+#include "fovea/core/kept_vector.h"
 
 namespace fovea::models {
 namespace {
@@ -13,8 +17,36 @@ std::span<const float> numbers_of(const Tensor& tensor) {
   return {tensor.data<float>(), static_cast<std::size_t>(tensor.count())};
 }
 
-std::int64_t best_of_row(const float* row, std::int64_t width) {
-  return std::max_element(row, row + width) - row;
+// Sums of squares and products of two rows of numbers.
+struct Sums {
+  double difference = 0.0, product = 0.0, exact = 0.0, given = 0.0;
+};
+
+// Eight of each: one would wait for each addition.
+FOVEA_CLONES Sums sums_of(const float* exact, const float* given, std::int64_t count) {
+  constexpr int width = 8;
+  double difference[width] = {}, product[width] = {}, of_exact[width] = {}, of_given[width] = {};
+  const auto add = [&](std::int64_t i, int lane) {
+    const double a = exact[i], b = given[i];
+    difference[lane] += (b - a) * (b - a);
+    product[lane] += a * b;
+    of_exact[lane] += a * a;
+    of_given[lane] += b * b;
+  };
+  std::int64_t i = 0;
+  for (; i + width <= count; i += width) {
+#pragma omp simd
+    for (int lane = 0; lane < width; ++lane) add(i + lane, lane);
+  }
+  for (; i < count; ++i) add(i, 0);
+  Sums sums;
+  for (int lane = 0; lane < width; ++lane) {
+    sums.difference += difference[lane];
+    sums.product += product[lane];
+    sums.exact += of_exact[lane];
+    sums.given += of_given[lane];
+  }
+  return sums;
 }
 
 }  // namespace
@@ -23,10 +55,15 @@ void RelativeError::add(std::span<const float> exact, std::span<const float> giv
   if (exact.size() != given.size())
     throw InvalidArgument("RelativeError::add", "given", std::to_string(exact.size()) + " numbers",
                           std::to_string(given.size()));
-  for (std::size_t i = 0; i < exact.size(); ++i) {
-    const double difference = double{given[i]} - double{exact[i]};
-    difference_ += difference * difference;
-    exact_ += double{exact[i]} * double{exact[i]};
+  const std::int64_t count = std::ssize(exact);
+  KeptVector<Sums> pieces(static_cast<std::size_t>((count + elements_of_piece - 1) / elements_of_piece));
+  for_pieces(count, [&](std::int64_t begin, std::int64_t end) {
+    pieces[static_cast<std::size_t>(begin / elements_of_piece)] =
+        sums_of(exact.data() + begin, given.data() + begin, end - begin);
+  });
+  for (const Sums& piece : pieces) {
+    difference_ += piece.difference;
+    exact_ += piece.exact;
   }
 }
 
@@ -38,17 +75,20 @@ void RowErrors::add(const Tensor& exact, const Tensor& given) {
   if (exact.shape() != given.shape())
     throw InvalidArgument("RowErrors::add", "given", to_string(exact.shape()), to_string(given.shape()));
   numbers.add(numbers_of(exact), numbers_of(given));
-  const std::int64_t width = exact.rank() > 0 ? exact.shape()[-1] : 0;
-  for (std::int64_t begin = 0; begin < exact.count(); begin += width) {
-    const float *a = exact.data<float>() + begin, *b = given.data<float>() + begin;
-    double product = 0.0, of_a = 0.0, of_b = 0.0;
-    for (std::int64_t d = 0; d < width; ++d) {
-      product += double{a[d]} * b[d];
-      of_a += double{a[d]} * a[d];
-      of_b += double{b[d]} * b[d];
-    }
-    if (of_a == 0.0 && of_b == 0.0) continue;
-    const double cosine = product / std::max(std::sqrt(of_a) * std::sqrt(of_b), 1e-300);
+  const std::int64_t width = exact.rank() > 0 ? exact.shape()[-1] : 0,
+                     all = width > 0 ? exact.count() / width : 0;
+  KeptVector<Sums> of_rows(static_cast<std::size_t>(all));
+  for_pieces(
+      all,
+      [&](std::int64_t begin, std::int64_t end) {
+        for (std::int64_t row = begin; row < end; ++row)
+          of_rows[static_cast<std::size_t>(row)] =
+              sums_of(exact.data<float>() + row * width, given.data<float>() + row * width, width);
+      },
+      width);
+  for (const Sums& sums : of_rows) {
+    if (sums.exact == 0.0 && sums.given == 0.0) continue;
+    const double cosine = sums.product / std::max(std::sqrt(sums.exact) * std::sqrt(sums.given), 1e-300);
     cosines += cosine;
     least_cosine = std::min(least_cosine, cosine);
     ++rows;
@@ -74,13 +114,22 @@ void LanguageErrors::add(LanguageModel& exact, LanguageModel& given, std::span<c
     autograd::log_softmax_rows(x);
     autograd::log_softmax_rows(y);
     const std::int64_t width = x.size(1);
+    KeptVector<std::uint8_t> same(static_cast<std::size_t>(count));
+    for_pieces(
+        count,
+        [&](std::int64_t first, std::int64_t end) {
+          for (std::int64_t i = first; i < end; ++i)
+            same[static_cast<std::size_t>(i)] = autograd::first_maximum(x.data<float>() + i * width, width) ==
+                                                autograd::first_maximum(y.data<float>() + i * width, width);
+        },
+        width);
     for (std::int64_t i = 0; i < count; ++i) {
-      const float *a = x.data<float>() + i * width, *b = y.data<float>() + i * width;
-      const std::int32_t next = ids[static_cast<std::size_t>(begin + i) + 1];
-      exact_log_probability += a[next];
-      given_log_probability += b[next];
-      largest_difference = std::max(largest_difference, std::abs(double{a[next]} - double{b[next]}));
-      same_best += best_of_row(a, width) == best_of_row(b, width) ? 1 : 0;
+      const std::int64_t next = i * width + ids[static_cast<std::size_t>(begin + i) + 1];
+      const double a = x.data<float>()[next], b = y.data<float>()[next];
+      exact_log_probability += a;
+      given_log_probability += b;
+      largest_difference = std::max(largest_difference, std::abs(a - b));
+      same_best += same[static_cast<std::size_t>(i)];
     }
   }
   tokens += length - 1;

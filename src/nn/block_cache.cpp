@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "cache/checks.h"
+#include "core/pieces.h"
 #include "core/starts.h"
 #include "nn/block_summaries.h"
 #include "nn/planned_size.h"
@@ -64,20 +65,26 @@ class BlockAttention::Reader {
   Reader(const BlockAttention& layer, Context& context, const Cached& to)
       : layer_(layer), context_(context), to_(to), o_(layer.options_), size_(layer.row_size()) {}
 
-  /// Keys and values of the next `count` rows of a sequence.
-  void read(Sequence& sequence, const float* keys, const float* values, std::int64_t count) {
-    const std::int64_t first = to_.cache.length(sequence), open = first / o_.block, held = first % o_.block;
-    const std::int64_t finished = (held + count) / o_.block;  // blocks, by this call
-    Near near{.rows = Tensor::zeros(DType::f32, {held + count, size_}),
-              .few = Tensor::zeros(DType::f32, {(1 + finished) * o_.kept, size_})};
-    if (const ConstTensorView last = to_.cache.last_row(to_.open, sequence)) {
-      std::copy_n(last.data<float>(), held * size_, near.rows.data<float>());
-      std::copy_n(last.data<float>() + o_.block * size_, o_.kept * size_, near.few.data<float>());
+  /// Keys and values of the next rows of each sequence: of sequence e those from starts[e] on, keys and
+  /// values [starts.back(), heads · head_dim].
+  void read(std::span<const std::int64_t> starts, const float* keys, const float* values) {
+    const std::int64_t width = layer_.width();
+    std::vector<Reading> all(to_.sequences.size());
+    for_sequences(starts, [&](std::size_t e) {
+      Reading& reading = all[e];
+      const std::int64_t first = to_.cache.length(*to_.sequences[e]), count = starts[e + 1] - starts[e];
+      reading.tokens = {first, count};
+      if (count > 0)
+        reading.near =
+            near_of(*to_.sequences[e], {first, count}, keys + starts[e] * width, values + starts[e] * width);
+    });
+    for (const Reading& reading : all) summarize(finished_by(reading.tokens), reading.near);
+    for_sequences(starts, [&](std::size_t e) {
+      if (all[e].tokens.count > 0) keep(*to_.sequences[e], all[e].near, all[e].tokens);
+    });
+    for (std::size_t e = 0; e < all.size(); ++e) {
+      if (all[e].tokens.count > 0) add_pieces(*to_.sequences[e], all[e].near, all[e].tokens);
     }
-    put_rows(keys, values, count, layer_.width(), size_, near.rows.data<float>() + held * size_);
-    summarize(finished, near);
-    keep(sequence, near, {first, count});
-    add_pieces(sequence, near, {first, count}, open);
   }
 
   Var attend(const Var& q) {
@@ -120,6 +127,10 @@ class BlockAttention::Reader {
     std::int64_t first = 0, count = 0;
     std::int64_t end() const { return first + count; }
   };
+  struct Reading {
+    Tokens tokens;
+    Near near;
+  };
   // Queries of one sequence in one block.
   struct Piece {
     KeyValueView view;
@@ -129,6 +140,32 @@ class BlockAttention::Reader {
     std::shared_ptr<const void> pages;
     Near near;
   };
+
+  // Calls body(e) for each sequence. A sequence copies the rows of its open block for each token.
+  template <class Body>
+  void for_sequences(std::span<const std::int64_t> starts, Body&& body) const {
+    const std::int64_t entries = std::ssize(starts) - 1,
+                       copied = (entries * o_.block + starts.back()) * size_;
+    (copied <= elements_of_piece ? serial_executor() : default_executor())
+        .parallel_for(entries, [&](std::int64_t e, int) { body(static_cast<std::size_t>(e)); });
+  }
+
+  // The blocks that new tokens finish.
+  std::int64_t finished_by(const Tokens& tokens) const {
+    return (tokens.first % o_.block + tokens.count) / o_.block;
+  }
+
+  Near near_of(const Sequence& sequence, const Tokens& tokens, const float* keys, const float* values) const {
+    const std::int64_t held = tokens.first % o_.block;
+    Near near{.rows = Tensor::zeros(DType::f32, {held + tokens.count, size_}),
+              .few = Tensor::zeros(DType::f32, {(1 + finished_by(tokens)) * o_.kept, size_})};
+    if (const ConstTensorView last = to_.cache.last_row(to_.open, sequence)) {
+      std::copy_n(last.data<float>(), held * size_, near.rows.data<float>());
+      std::copy_n(last.data<float>() + o_.block * size_, o_.kept * size_, near.few.data<float>());
+    }
+    put_rows(keys, values, tokens.count, layer_.width(), size_, near.rows.data<float>() + held * size_);
+    return near;
+  }
 
   void summarize(std::int64_t blocks, const Near& near) {
     if (blocks == 0) return;
@@ -165,7 +202,8 @@ class BlockAttention::Reader {
     to_.cache.replace(to_.open, sequence, last);
   }
 
-  void add_pieces(const Sequence& sequence, const Near& near, const Tokens& tokens, std::int64_t open) {
+  void add_pieces(const Sequence& sequence, const Near& near, const Tokens& tokens) {
+    const std::int64_t open = tokens.first / o_.block;
     const KeyValueView pages = to_.cache.view(to_.finished, sequence);
     const auto owners = std::make_shared<const Owners>(Owners{pages.owner, near});
     for (std::int64_t t = tokens.first; t < tokens.end();) {
@@ -235,7 +273,7 @@ Var BlockAttention::extend(Context& context, const Var& x, const Cached& to) con
   if (context.training())
     throw InvalidArgument("BlockAttention::extend", "context", "one without a tape: a cache has no gradients",
                           "a tape");
-  const std::int64_t entries = std::ssize(to.sequences), dim = width();
+  const std::int64_t entries = std::ssize(to.sequences);
   if (x.shape().rank() != 3 || x.size(0) != (to.starts.empty() ? entries : 1))
     throw InvalidArgument("BlockAttention::extend", "x",
                           to.starts.empty()
@@ -270,12 +308,7 @@ Var BlockAttention::extend(Context& context, const Var& x, const Cached& to) con
     k = autograd::rotate_packed(k, table, options_.num_heads, starts, first);
   }
   Reader reader(*this, context, to);
-  for (std::int64_t e = 0; e < entries; ++e) {
-    const std::int64_t count = starts[e + 1] - starts[e], at = starts[e] * dim;
-    if (count > 0)
-      reader.read(*to.sequences[static_cast<std::size_t>(e)], k.value().data<float>() + at,
-                  v.value().data<float>() + at, count);
-  }
+  reader.read(starts, k.value().data<float>(), v.value().data<float>());
   return reshape(reader.attend(q), x.shape());
 }
 

@@ -5,6 +5,7 @@
 #include <numeric>
 #include <vector>
 
+#include "core/pieces.h"
 #include "fovea/core/kept_vector.h"
 #include "nn/made.h"
 
@@ -168,38 +169,47 @@ Tensor sinusoidal_positions(std::span<const std::int64_t> positions, std::int64_
     rates.push_back(std::pow(base, -2.0 * static_cast<double>(i) / static_cast<double>(dim)));
   // The sentences of a packed batch have the same positions: each is computed once, or this took 2 % of an
   // update of `fovea bench train`. A table by hash asked for a block of memory for each row.
-  KeptVector<std::int64_t> order(positions.size());
+  KeptVector<std::int64_t> order(positions.size()), firsts;
   std::iota(order.begin(), order.end(), std::int64_t{0});
   const auto position_of = [&](std::int64_t row) { return positions[static_cast<std::size_t>(row)]; };
   std::sort(order.begin(), order.end(),
             [&](std::int64_t a, std::int64_t b) { return position_of(a) < position_of(b); });
-  const float* before = nullptr;
-  for (std::size_t n = 0; n < order.size(); ++n) {
-    float* row = table.data<float>() + order[n] * dim;
-    const std::int64_t position = position_of(order[n]);
-    if (before && position == position_of(order[n - 1])) {
-      std::copy_n(before, dim, row);
-      continue;
-    }
-    before = row;
-    for (std::int64_t i = 0; i < half; ++i) {
-      const double angle = static_cast<double>(position) * rates[static_cast<std::size_t>(i)];
-      row[i] = static_cast<float>(std::sin(angle));
-      row[half + i] = static_cast<float>(std::cos(angle));
-    }
+  for (std::int64_t n = 0; n < std::ssize(order); ++n) {
+    if (n == 0 || position_of(order[n]) != position_of(order[n - 1])) firsts.push_back(n);
   }
+  firsts.push_back(std::ssize(order));
+  // A sine takes as long as copying some 16 numbers.
+  for_pieces(
+      std::ssize(firsts) - 1,
+      [&](std::int64_t begin, std::int64_t end) {
+        for (std::int64_t k = begin; k < end; ++k) {
+          const auto position = static_cast<double>(position_of(order[firsts[k]]));
+          float* row = table.data<float>() + order[firsts[k]] * dim;
+          for (std::int64_t i = 0; i < half; ++i) {
+            const double angle = position * rates[static_cast<std::size_t>(i)];
+            row[i] = static_cast<float>(std::sin(angle));
+            row[half + i] = static_cast<float>(std::cos(angle));
+          }
+          for (std::int64_t n = firsts[k] + 1; n < firsts[k + 1]; ++n)
+            std::copy_n(row, dim, table.data<float>() + order[n] * dim);
+        }
+      },
+      16 * dim);
   return table;
 }
 
 Var add_positions(const Var& x, const Tensor& positions) {
-  Tensor repeated(DType::f32, x.shape());
   const std::int64_t block = positions.count();
   if (x.shape().rank() != 3 || x.size(1) != positions.size(0) || x.size(2) != positions.size(1)) {
     throw InvalidArgument("add_positions", "positions", "[T, D] of x " + to_string(x.shape()),
                           to_string(positions.shape()));
   }
-  for (std::int64_t b = 0; b < x.size(0); ++b)
-    std::copy_n(positions.data<float>(), block, repeated.data<float>() + b * block);
+  if (x.size(0) == 1) return autograd::add(x, Var(positions.reshape(x.shape())));
+  Tensor repeated(DType::f32, x.shape());
+  for_pieces_of_rows(x.size(0), block, [&](std::int64_t b, std::int64_t begin, std::int64_t end) {
+    std::copy(positions.data<float>() + begin, positions.data<float>() + end,
+              repeated.data<float>() + b * block + begin);
+  });
   return autograd::add(x, Var(repeated));
 }
 

@@ -2,6 +2,7 @@
 
 #include <string>
 
+#include "core/pieces.h"
 #include "nn/row_means.h"
 
 namespace fovea::nn {
@@ -9,13 +10,18 @@ namespace fovea::nn {
 Tensor mean_over_heads(const Tensor& keys, std::int64_t heads) {
   const std::int64_t rows = keys.size(0) * keys.size(1), dim = keys.size(2) / heads;
   Tensor mean = Tensor::zeros(DType::f32, {keys.size(0), keys.size(1), dim});
-  for (std::int64_t row = 0; row < rows; ++row) {
-    for (std::int64_t head = 0; head < heads; ++head) {
-      const float* from = keys.data<float>() + (row * heads + head) * dim;
-      for (std::int64_t i = 0; i < dim; ++i)
-        mean.data<float>()[row * dim + i] += from[i] / static_cast<float>(heads);
-    }
-  }
+  for_pieces(
+      rows,
+      [&](std::int64_t begin, std::int64_t end) {
+        for (std::int64_t row = begin; row < end; ++row) {
+          float* to = mean.data<float>() + row * dim;
+          for (std::int64_t head = 0; head < heads; ++head) {
+            const float* from = keys.data<float>() + (row * heads + head) * dim;
+            for (std::int64_t i = 0; i < dim; ++i) to[i] += from[i] / static_cast<float>(heads);
+          }
+        }
+      },
+      keys.size(2));
   return mean;
 }
 

@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "cache/expect_refused.h"
+#include "fovea/core/executor.h"
 #include "fovea/core/memory.h"
 
 namespace fovea {
@@ -205,6 +206,40 @@ TEST(KvCache, RowsLieInTheMemoryOfTensors) {
       EXPECT_GE(tensor_memory().used, before + static_cast<std::size_t>(cache.bytes().used));
     }
     EXPECT_EQ(tensor_memory().used, before);
+  }
+}
+
+// A prompt that threads share: heads and pages by themselves, rounded from f32 where the layer has 16 bits.
+TEST(KvCache, LongPromptsAreWrittenByThreadsAsByOne) {
+  const std::int64_t rows = 300, width = 64;
+  Tensor x(DType::f32, {1, heads, rows, width});
+  for (std::int64_t i = 0; i < x.count(); ++i) x.data<float>()[i] = static_cast<float>(i % 4099) / 17.0f;
+  for (const CacheStore store : {CacheStore(Contiguous{}), CacheStore(Paged{16})}) {
+    for (const int threads : {1, 2, 5}) {
+      const auto pool = make_thread_pool(threads);
+      set_default_executor(pool.get());
+      CacheLayer layer{.num_kv_heads = heads, .head_dim = width, .dtype = DType::bf16, .store = store};
+      KvCache cache({.layers = {layer}});
+      Sequence s = cache.start();
+      cache.reserve(s, rows);
+      cache.append(0, s, x, x);
+      cache.commit(s);
+      set_default_executor(nullptr);
+      const KeyValueView view = cache.view(0, s);
+      for (const KeyValueRun& run : view.runs) {
+        for (std::int64_t h = 0; h < heads; ++h) {
+          for (std::int64_t r = 0; r < run.count * width; ++r) {
+            const std::int64_t row = r / width, d = r % width;
+            const bfloat16 wanted(x.data<float>()[(h * rows + run.position + row) * width + d]);
+            const auto at = [&](const std::byte* from, std::int64_t head_stride, std::int64_t row_stride) {
+              return reinterpret_cast<const bfloat16*>(from)[h * head_stride + row * row_stride + d].bits;
+            };
+            ASSERT_EQ(at(run.key, view.key_head_stride, view.key_row_stride), wanted.bits);
+            ASSERT_EQ(at(run.value, view.value_head_stride, view.value_row_stride), wanted.bits);
+          }
+        }
+      }
+    }
   }
 }
 

@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <bit>
 #include <chrono>
 #include <cmath>
 #include <memory>
@@ -10,6 +11,8 @@
 #include <thread>
 #include <vector>
 
+#include "core/pieces.h"
+#include "core/rounding.h"
 #include "core/utf8.h"
 #include "fovea/core/executor.h"
 #include "fovea/core/philox.h"
@@ -56,6 +59,39 @@ TEST(BFloat16, RoundsToNearestEvenAndKeepsNan) {
   EXPECT_EQ(bfloat16(1.0f + 0x1p-8f).bits, 0x3f80);
   EXPECT_EQ(bfloat16(1.0f + 3 * 0x1p-8f).bits, 0x3f82);
   EXPECT_TRUE(std::isnan(static_cast<float>(bfloat16(std::nanf("1")))));
+}
+
+// Rows are rounded by vectors, whose lanes take every case: around ties, the largest and the subnormal
+// numbers, infinities and NaN.
+TEST(RoundRow, IsTheRoundingOfItsElements) {
+  std::vector<float> x;
+  for (std::uint32_t high = 0; high < 65536; ++high) {
+    for (const std::uint32_t low : {0x0u, 0x1u, 0xfffu, 0x1000u, 0x1001u, 0x7fffu, 0x8000u, 0x8001u, 0xffffu})
+      x.push_back(std::bit_cast<float>(high << 16 | low));
+  }
+  const auto check = [&](auto type) {
+    using T = decltype(type);
+    std::vector<T> rounded(x.size());
+    round_row(x.data(), std::ssize(x), rounded.data());
+    for (std::size_t i = 0; i < x.size(); ++i) ASSERT_EQ(rounded[i].bits, T(x[i]).bits) << x[i];
+  };
+  check(bfloat16{});
+  check(float16{});
+}
+
+TEST(Pieces, CoverEveryElementOnceWhateverOneCosts) {
+  for (const std::int64_t count : {0, 1, 1000, 100000}) {
+    for (const std::int64_t cost : {0, 1, 700, 1 << 20}) {
+      std::vector<std::atomic<int>> seen(static_cast<std::size_t>(count));
+      for_pieces(
+          count,
+          [&](std::int64_t begin, std::int64_t end) {
+            for (std::int64_t i = begin; i < end; ++i) ++seen[static_cast<std::size_t>(i)];
+          },
+          cost);
+      for (const std::atomic<int>& times : seen) ASSERT_EQ(times, 1) << count << " " << cost;
+    }
+  }
 }
 
 // Table 3-8 of the Unicode Standard and its neighbours: how many bytes one U+FFFD stands for.

@@ -4,10 +4,13 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cmath>
 #include <fstream>
 
 #include "fovea/core/error.h"
+#include "fovea/core/executor.h"
+#include "fovea/models/similarity.h"
 
 namespace fovea::models {
 namespace {
@@ -172,6 +175,69 @@ TEST(SentencePoolingTest, FollowsTheDefinitions) {
   EXPECT_EQ(pooled(PoolingKind::max), std::pair(3.0f, 1.0f));
   EXPECT_FLOAT_EQ(pooled(PoolingKind::mean_sqrt_len).first, 4.0f / std::sqrt(2.0f));
   EXPECT_FLOAT_EQ(pooled(PoolingKind::mean, true).second, -std::sqrt(0.5f));
+}
+
+// Each text has the vector that it has alone, however many threads there are.
+TEST(SentencePoolingTest, TextsOfOneTensorArePooledByThemselves) {
+  const std::int64_t dim = 70;
+  Tensor rows(DType::f32, {1, 40, dim});
+  for (std::int64_t i = 0; i < rows.count(); ++i) rows.data<float>()[i] = std::sin(static_cast<float>(i * i));
+  const RowRange texts[] = {{0, 1}, {1, 13}, {20, 20}, {5, 2}};
+  for (const int threads : {1, 2, 5}) {
+    const auto pool = make_thread_pool(threads);
+    set_default_executor(pool.get());
+    for (const PoolingKind kind : {PoolingKind::first, PoolingKind::last, PoolingKind::mean,
+                                   PoolingKind::mean_sqrt_len, PoolingKind::max}) {
+      const SentencePooling pooling{kind, true};
+      const Tensor vectors = pooling.apply(rows, texts);
+      for (std::size_t n = 0; n < std::size(texts); ++n) {
+        Tensor alone(DType::f32, {texts[n].count, dim});
+        std::copy_n(rows.data<float>() + texts[n].begin * dim, alone.count(), alone.data<float>());
+        const Tensor wanted = pooling.apply(alone);
+        for (std::int64_t d = 0; d < dim; ++d)
+          ASSERT_EQ(vectors.data<float>()[static_cast<std::int64_t>(n) * dim + d], wanted.data<float>()[d]);
+      }
+    }
+    set_default_executor(nullptr);
+  }
+  const auto refused = [&](RowRange text) {
+    EXPECT_THROW((SentencePooling{}.apply(rows, std::span(&text, 1))), InvalidArgument);
+  };
+  refused({0, 0});
+  refused({-1, 2});
+  refused({39, 2});
+  refused({41, 1});
+}
+
+// More numbers than one thread takes: the scores are those of plain sums, whatever the threads.
+TEST(SimilarityTest, ManyPassagesAreSharedByThreads) {
+  const std::int64_t dim = 37, count = 2000;
+  Tensor query(DType::f32, {dim}), passages(DType::f32, {count, dim});
+  for (std::int64_t i = 0; i < dim; ++i) query.data<float>()[i] = std::cos(static_cast<float>(i));
+  for (std::int64_t i = 0; i < passages.count(); ++i)
+    passages.data<float>()[i] = std::sin(static_cast<float>(i * i % 1009));
+  const std::vector<double> dots = similarities(Similarity::dot, query, passages),
+                            away = similarities(Similarity::manhattan, query, passages);
+  for (std::int64_t row = 0; row < count; ++row) {
+    double dot = 0.0, absolute = 0.0;
+    for (std::int64_t d = 0; d < dim; ++d) {
+      const double x = query.data<float>()[d], y = passages.data<float>()[row * dim + d];
+      dot += x * y;
+      absolute += std::abs(x - y);
+    }
+    ASSERT_NEAR(dots[static_cast<std::size_t>(row)], dot, 1e-12);
+    ASSERT_NEAR(away[static_cast<std::size_t>(row)], -absolute, 1e-12);
+  }
+  for (const int threads : {1, 5}) {
+    const auto pool = make_thread_pool(threads);
+    set_default_executor(pool.get());
+    EXPECT_EQ(similarities(Similarity::dot, query, passages), dots);
+    set_default_executor(nullptr);
+  }
+  // The best few are the first of all.
+  const std::vector<std::size_t> all = best_of(dots), few = best_of(dots, 7);
+  EXPECT_EQ(few, std::vector<std::size_t>(all.begin(), all.begin() + 7));
+  EXPECT_EQ(all.size(), dots.size());
 }
 
 }  // namespace

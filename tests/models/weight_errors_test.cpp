@@ -11,6 +11,7 @@
 #include <string>
 
 #include "fovea/core/error.h"
+#include "fovea/core/executor.h"
 #include "models/random_family.h"
 
 namespace fovea::models {
@@ -35,6 +36,33 @@ TEST(WeightErrors, FollowTheirDefinitions) {
   RelativeError zeros;
   EXPECT_EQ(zeros.value(), 0.0);
   EXPECT_THROW(zeros.add(std::vector<float>(2), std::vector<float>(3)), InvalidArgument);
+}
+
+// Numbers of several pieces, in a sum whose bits no number of threads changes.
+TEST(WeightErrors, OfManyNumbersAreThoseOfPlainSums) {
+  const std::int64_t width = 300, rows = 500;
+  Tensor exact(DType::f32, {rows, width}), given(DType::f32, {rows, width});
+  double difference = 0.0, size = 0.0;
+  for (std::int64_t i = 0; i < exact.count(); ++i) {
+    exact.data<float>()[i] = std::sin(static_cast<float>(i));
+    given.data<float>()[i] = exact.data<float>()[i] + 1e-3f * std::cos(static_cast<float>(3 * i));
+    const double off = double{given.data<float>()[i]} - double{exact.data<float>()[i]};
+    difference += off * off;
+    size += double{exact.data<float>()[i]} * exact.data<float>()[i];
+  }
+  std::vector<double> found;
+  for (const int threads : {1, 2, 5}) {
+    const auto pool = make_thread_pool(threads);
+    set_default_executor(pool.get());
+    RowErrors errors;
+    errors.add(exact, given);
+    set_default_executor(nullptr);
+    EXPECT_EQ(errors.rows, rows);
+    found.push_back(errors.numbers.value());
+    found.push_back(errors.mean_cosine());
+  }
+  EXPECT_NEAR(found[0], std::sqrt(difference / size), 1e-12);
+  for (std::size_t n = 2; n < found.size(); ++n) EXPECT_EQ(found[n], found[n - 2]);
 }
 
 TEST(WeightErrors, OfALanguageModelAreThoseOfItsNumbers) {

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 
 #include "fovea/attention/make_mod.h"
 #include "fovea/core/executor.h"
@@ -110,6 +111,63 @@ TEST(Mod, AnArgumentThatIsNotLearnedHasNoGradient) {
       size += std::abs(element(gradients[0], n));
     }
     EXPECT_GT(size, 1e-3);
+  }
+}
+
+// Gradients that are longer than the pieces in which threads add them up: with an element for each score, for
+// each key, query and distance, shared by heads and by entries.
+TEST(Mod, LongGradientsOfArgumentsAreThoseOfTheReference) {
+  const std::int64_t B = 2, H = 2, Q = 300, K = 520;
+  const AttentionShape shape{.batch = B,
+                             .num_query_heads = H,
+                             .num_kv_heads = H,
+                             .query_len = Q,
+                             .key_len = K,
+                             .head_dim = 4,
+                             .value_dim = 4};
+  struct Argument {
+    std::string name;
+    Shape shape;
+  };
+  const Argument list[] = {{"mods[0].temperature", {1, H, 1, 1}}, {"mods[1].bias", {B, H, Q, K}},
+                           {"mods[2].bias", {1, H, Q, K}},        {"mods[3].bias", {1, 1, 1, K}},
+                           {"mods[4].factor", {B, H, 1, K}},      {"mods[4].shift", {B, 1, Q, 1}},
+                           {"mods[5].table", {1, H, 1, 600}}};
+  const AttentionSpec spec{.mods = {LearnedTemperature{}, DenseBias{}, DenseBias{}, DenseBias{},
+                                    with_factor(true), RelativeBias{.buckets = 600, .max_distance = 2000}},
+                           .mask = Causal{}};
+  const DType dtype = DType::f64;
+  const Tensor q = random_tensor(dtype, {B, H, Q, 4}, 1), k = random_tensor(dtype, {B, H, K, 4}, 2),
+               v = random_tensor(dtype, {B, H, K, 4}, 3), d = random_tensor(dtype, q.shape(), 4);
+  AttentionInputs in{.query = q, .key = k, .value = v};
+  std::vector<Tensor> arguments;
+  for (const Argument& argument : list) {
+    arguments.push_back(random_tensor(dtype, argument.shape, 10 + arguments.size()));
+    if (arguments.size() == 1) arguments[0].fill(0.7);
+    in.arguments.set(argument.name, arguments.back());
+  }
+  const auto gradients = [&](const std::string& kernel, Executor& executor) {
+    const AttentionPlan plan = make_plan(spec, shape, {.dtype = dtype, .kernel = kernel});
+    const Tensor output(dtype, q.shape()), lse(dtype, {B, H, Q});
+    attend(plan, in, {.output = output, .log_sum_exp = lse}, {.executor = &executor});
+    std::vector<Tensor> found;
+    AttentionGradients wanted;
+    for (const Argument& argument : list) {
+      found.push_back(unwritten(dtype, argument.shape));
+      wanted.arguments.set(argument.name, found.back());
+    }
+    attend_backward(plan, in, output, lse, d, wanted, {.executor = &executor});
+    return found;
+  };
+  const std::vector<Tensor> wanted = gradients("reference", serial_executor()),
+                            alone = gradients("", serial_executor());
+  for (std::size_t n = 0; n < wanted.size(); ++n)
+    EXPECT_LT(relative_distance(alone[n], wanted[n]), 1e-11) << list[n].name;
+  for (const int threads : {2, 5}) {
+    const auto pool = make_thread_pool(threads);
+    const std::vector<Tensor> shared = gradients("", *pool);
+    for (std::size_t n = 0; n < alone.size(); ++n)
+      EXPECT_EQ(std::memcmp(alone[n].raw(), shared[n].raw(), alone[n].bytes()), 0) << list[n].name << threads;
   }
 }
 

@@ -2,10 +2,16 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 
 #include "fovea/core/tensor.h"
 
 namespace fovea::models {
+
+/// The rows of one text: `count` of them from `begin` on.
+struct RowRange {
+  std::int64_t begin = 0, count = 0;
+};
 
 /// How the rows of a text become one.
 struct SentencePooling {
@@ -21,6 +27,9 @@ struct SentencePooling {
 
   /// The vector [dim] of f32 rows [rows, dim]. Throws InvalidArgument for no rows.
   Tensor apply(const Tensor& rows) const;
+  /// The vectors [texts, dim] of several texts, whose f32 rows are in one tensor [..., dim], on the default
+  /// executor. Throws InvalidArgument for a text without rows, and for rows outside the tensor.
+  Tensor apply(const Tensor& rows, std::span<const RowRange> texts) const;
 };
 
 }  // namespace fovea::models

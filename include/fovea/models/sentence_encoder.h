@@ -32,7 +32,8 @@ class SentenceEncoder {
  private:
   // The last hidden states of all ids, [1, ids, dim], one sequence behind the other.
   Tensor hidden(std::span<const std::vector<std::int32_t>> sequences) const;
-  Tensor pooled(const Tensor& rows, std::int64_t begin, std::int64_t count, std::int64_t prompt_ids) const;
+  // Of the `count` rows of a sequence from `begin` on those that count.
+  RowRange pooled(std::int64_t begin, std::int64_t count, std::int64_t prompt_ids) const;
 
   SentenceFolder folder_;
   std::int64_t vocabulary_ = 0, positions_ = 0;

@@ -361,7 +361,7 @@ HWY_NOINLINE void DirectBackward(const Problem<T>& p, const BackwardProblem<T>& 
   T* partials = carve.Take<T>(PartialsSize(p, units, p.score_dim));
   T* vectors = carve.Take<T>(units * p.score_dim);
   const ModSums<T> sums = TakeModSums(p, p.mods, s.groups, carve);
-  if (p.has_mods) begin_mod_gradients<T>(p, p.mods, sums, s.groups);
+  if (p.has_mods) begin_mod_gradients<T>(p, p.mods, sums, s.groups, executor);
   AdditiveKeys<T> keys = TakeAdditiveKeys(p, kPath, carve);
   FillAdditiveKeys(p, executor, keys);
   std::byte* scratch = memory + carve.Used();
@@ -375,7 +375,7 @@ HWY_NOINLINE void DirectBackward(const Problem<T>& p, const BackwardProblem<T>& 
     DirectBackwardUnit(p, g, s, unit, partials, sums, keys, own);
   });
   if (g.d_query.data) AddPartials(p, g, s.groups, p.score_dim, partials, nullptr, 1, executor);
-  if (p.has_mods) finish_mod_gradients<T>(p, p.mods, sums, s.groups);
+  if (p.has_mods) finish_mod_gradients<T>(p, p.mods, sums, s.groups, executor);
   if (!g.d_additive_vector) return;
   Fill(T{0}, p.score_dim, g.d_additive_vector);
   for (int64_t unit = 0; unit < units; ++unit)

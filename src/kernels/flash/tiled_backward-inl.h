@@ -243,7 +243,7 @@ HWY_NOINLINE void TiledBackward(const Problem<T>& p, const BackwardProblem<T>& g
   in.d_query = carve.Take<T>(PartialsSize(p, p.batch * p.kv_heads * s.groups, s.dim));
   in.touched = carve.Take<bool>(TouchedSize(p, p.batch * p.kv_heads * s.groups));
   in.sums = TakeModSums(p, p.mods, s.groups, carve);
-  if (p.has_mods) begin_mod_gradients<T>(p, p.mods, in.sums, s.groups);
+  if (p.has_mods) begin_mod_gradients<T>(p, p.mods, in.sums, s.groups, executor);
   std::byte* scratch = memory + carve.Used();
   Carve one(nullptr);
   TakeBackwardScratch(p, s, one);
@@ -252,7 +252,7 @@ HWY_NOINLINE void TiledBackward(const Problem<T>& p, const BackwardProblem<T>& g
     BackwardUnit(p, g, in, s, unit, TakeBackwardScratch(p, s, mine));
   });
   if (g.d_query.data) AddPartials(p, g, s.groups, s.dim, in.d_query, in.touched, kBlockRows, executor);
-  if (p.has_mods) finish_mod_gradients<T>(p, p.mods, in.sums, s.groups);
+  if (p.has_mods) finish_mod_gradients<T>(p, p.mods, in.sums, s.groups, executor);
 }
 
 }  // namespace HWY_NAMESPACE

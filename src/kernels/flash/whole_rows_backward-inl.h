@@ -188,8 +188,8 @@ HWY_NOINLINE void RowsBackward(const Problem<T>& p, const BackwardProblem<T>& g,
   in.d_normalizer = carve.Take<T>(units * heads * p.normalizer_elements);
   in.sums = TakeModSums(p, p.mods, shape.groups, carve);
   in.weight_sums = TakeModSums(p, p.weight_mods, shape.groups, carve);
-  if (p.has_mods) begin_mod_gradients<T>(p, p.mods, in.sums, shape.groups);
-  if (p.has_weight_mods) begin_mod_gradients<T>(p, p.weight_mods, in.weight_sums, shape.groups);
+  if (p.has_mods) begin_mod_gradients<T>(p, p.mods, in.sums, shape.groups, executor);
+  if (p.has_weight_mods) begin_mod_gradients<T>(p, p.weight_mods, in.weight_sums, shape.groups, executor);
   std::byte* scratch = memory + carve.Used();
   Carve one(nullptr);
   TakeRowsScratch(p, kTiled, true, one);
@@ -200,8 +200,8 @@ HWY_NOINLINE void RowsBackward(const Problem<T>& p, const BackwardProblem<T>& g,
   if (g.d_key.data) AddKeyPartials(p, g.d_key, shape.groups, p.score_dim, shape.dim, in.d_key, executor);
   if (g.d_value.data)
     AddKeyPartials(p, g.d_value, shape.groups, p.value_dim, shape.value_dim, in.d_value, executor);
-  if (p.has_mods) finish_mod_gradients<T>(p, p.mods, in.sums, shape.groups);
-  if (p.has_weight_mods) finish_mod_gradients<T>(p, p.weight_mods, in.weight_sums, shape.groups);
+  if (p.has_mods) finish_mod_gradients<T>(p, p.mods, in.sums, shape.groups, executor);
+  if (p.has_weight_mods) finish_mod_gradients<T>(p, p.weight_mods, in.weight_sums, shape.groups, executor);
   AddUnits(units, p.score_dim, in.d_vector, g.d_additive_vector);
   AddUnits(units, p.score_dim, in.d_coverage, g.d_coverage_vector);
   if (!g.d_normalizer) return;

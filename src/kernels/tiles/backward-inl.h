@@ -399,7 +399,7 @@ HWY_NOINLINE void TilesBackward(const Problem<float>& p, const BackwardProblem<f
   const TileBackwardShape s = TileBackwardShapeOf(p);
   TileBackwardOperands in = TakeTileBackwardOperands(p, s, executor.thread_count(), carve, &executor);
   in.engine = &engine;
-  if (p.has_mods) begin_mod_gradients<float>(p, p.mods, in.sums, s.groups);
+  if (p.has_mods) begin_mod_gradients<float>(p, p.mods, in.sums, s.groups, executor);
   std::byte* scratch = memory + carve.Used();
   TakeTileBackwardScratch(p, s, in.split, one);
   ForUnits(p, s.groups, executor, [&](int64_t unit, int worker) {
@@ -409,7 +409,7 @@ HWY_NOINLINE void TilesBackward(const Problem<float>& p, const BackwardProblem<f
     walk.Run(unit);
   });
   if (g.d_query.data) AddPartials(p, g, s.groups, s.dim, in.d_query, in.touched, kBlockQueries, executor);
-  if (p.has_mods) finish_mod_gradients<float>(p, p.mods, in.sums, s.groups);
+  if (p.has_mods) finish_mod_gradients<float>(p, p.mods, in.sums, s.groups, executor);
 }
 
 }  // namespace HWY_NAMESPACE
