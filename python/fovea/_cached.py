@@ -9,7 +9,7 @@ from ._arrays import described, dtype_name, library_of
 from ._engine import Request, check_out, forward, operands, results
 from ._errors import InvalidArgument
 from ._spec import Call, PlanKey, Shape, by_sizes, known_plan, plan_of_sizes
-from ._value import shown
+from ._value import check_no_gradient, shown
 from .cache import LayerOfCache
 
 # Capacities are powers of two from here on, so that a loop of decoding plans some ten times in all.
@@ -38,9 +38,7 @@ def attend(
     library = library_of(query)
     query = library.cast(query)
     check_out("attention", "out", out)
-    if library.wants_gradient(query):
-        expected = "a tensor that wants no gradient (detach it, or torch.no_grad()): a cache has none"
-        raise InvalidArgument("attention", "query", expected, "one that requires grad")
+    check_no_gradient("attention", "query", query, " (detach it, or torch.no_grad()): a cache has none")
     chosen = library.seed_of_plan(call, query, None, None, seed)
     if isinstance(chosen, int):  # else the request has one already
         request = dataclasses.replace(request, seed=chosen)

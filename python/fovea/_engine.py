@@ -12,7 +12,7 @@ from ._errors import InvalidArgument
 from ._positions import Positions, positions
 from ._properties import has_constant_weights
 from ._spec import Call, Shape, plan_for
-from ._value import integer, integers, is_array, shown, truth
+from ._value import check_no_gradient, integer, integers, is_array, shown, truth
 
 
 @dataclasses.dataclass(frozen=True)
@@ -212,8 +212,7 @@ def check_unasked(request: Request, value: Any, out: Any) -> None:
 def check_out(function: str, argument: str, out: Any) -> None:
     """Throws for an array of the caller's whose change would be hidden: by a mask, or from autograd."""
     check_unmasked(function, argument, out)
-    if is_array(out) and library_of(out).wants_gradient(out):
-        raise InvalidArgument(function, argument, "a tensor that wants no gradient", "one that requires grad")
+    check_no_gradient(function, argument, out)
 
 
 def results(outputs: dict[str, Any], like: Any, request: Request) -> Any:

@@ -7,7 +7,7 @@ from typing import Any, Sequence
 from . import _core
 from ._arrays import check_unmasked, compute_dtype, described, dtype_name, library_of
 from ._errors import InvalidArgument
-from ._value import is_array, shown
+from ._value import check_no_gradient, shown
 
 __all__ = ["merge"]
 
@@ -42,9 +42,7 @@ def merge(parts: Sequence[tuple[Any, Any]]) -> tuple[Any, Any]:
     for n, pair in enumerate(pairs):
         for place, x in enumerate(pair):
             check_unmasked("merge", f"parts[{n}][{place}]", x)
-            if is_array(x) and library_of(x).wants_gradient(x):
-                expected = "a tensor that wants no gradient, which merge has not: detach it"
-                raise InvalidArgument("merge", f"parts[{n}][{place}]", expected, "one that requires grad")
+            check_no_gradient("merge", f"parts[{n}][{place}]", x, " (detach it): merge has none")
     dtype, library = dtype_name(like, "parts[0][0]", "merge"), library_of(like)
     shape = tuple(int(n) for n in like.shape)
     if len(shape) != 4:

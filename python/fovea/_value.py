@@ -24,6 +24,13 @@ def is_array(x: Any) -> bool:
     return hasattr(x, "shape") and hasattr(x, "dtype")
 
 
+def check_no_gradient(function: str, argument: str, x: Any, reason: str = "") -> None:
+    """Throws for an array whose gradient would be lost. `reason` ends what the error expected."""
+    if is_array(x) and library_of(x).wants_gradient(x):
+        expected = f"a tensor that wants no gradient{reason}"
+        raise InvalidArgument(function, argument, expected, "one that requires grad")
+
+
 def _plain(x: Any) -> Any:
     """x as numbers, strings and lists of them, for comparison of arrays, tuples and lists."""
     if is_array(x) and hasattr(x, "tolist"):

@@ -9,7 +9,7 @@ from . import _core
 from ._arrays import check_unmasked, dtype_name, library_of, others
 from ._engine import seen
 from ._errors import InvalidArgument, named
-from ._value import integer, integers, is_array, shown
+from ._value import check_no_gradient, integer, integers, shown
 from .stores import CacheLayer, whole
 
 __all__ = [
@@ -354,9 +354,7 @@ def _handed(x: Any, name: str, function: str) -> Any:
         return None
     library = library_of(x)
     check_unmasked(function, name, x)
-    if is_array(x) and library.wants_gradient(x):
-        expected = "a tensor that wants no gradient (detach it): a cache has none"
-        raise InvalidArgument(function, name, expected, "one that requires grad")
+    check_no_gradient(function, name, x, " (detach it): a cache has none")
     return library.handed({name: library.operand(x)})[name]
 
 

@@ -107,6 +107,15 @@ WeightType parse_weight_type(const std::string& text) {
   throw InvalidArgument("parse_weight_type", "text", "f32, int8 or bf16", text);
 }
 
+namespace {
+
+// 32-bit cells of a row: a number, a pair of bf16, or four bytes.
+std::int64_t cells_of(std::int64_t in, WeightType type) {
+  return type == WeightType::f32 ? in : type == WeightType::bf16 ? (in + 1) / 2 : (in + 3) / 4;
+}
+
+}  // namespace
+
 PackedMatrix::PackedMatrix(const Tensor& weight, WeightType type)
     : type_(type),
       out_(weight.rank() == 2 ? weight.size(0) : 0),
@@ -131,10 +140,7 @@ void PackedMatrix::pack(const Panel& panel_of) {
   if (type_ == WeightType::int8 && in_ >= most_columns)
     throw InvalidArgument("PackedMatrix", "weight", "fewer than 2^17 columns for int8", std::to_string(in_));
   const std::int64_t panels = (out_ + panel_rows - 1) / panel_rows;
-  // 32-bit cells of a row: a number, a pair of bf16, or four bytes.
-  const std::int64_t cells = type_ == WeightType::f32    ? in_
-                             : type_ == WeightType::bf16 ? pairs()
-                                                         : padded_in() / 4;
+  const std::int64_t cells = cells_of(in_, type_);
   elements_ = Tensor(DType::f32, {panels, cells, panel_rows});
   if (type_ == WeightType::int8) {
     scales_ = Tensor::zeros(DType::f32, {panels * panel_rows});
@@ -171,9 +177,14 @@ void PackedMatrix::pack(const Panel& panel_of) {
     throw InvalidArgument("PackedMatrix", "weight", "finite numbers for int8", "an infinity or a NaN");
 }
 
+std::int64_t PackedMatrix::bytes_of(std::int64_t out, std::int64_t in, WeightType type) noexcept {
+  const std::int64_t rows = (out + panel_rows - 1) / panel_rows * panel_rows;
+  return 4 * rows *
+         (cells_of(in, type) + (type == WeightType::int8 ? 2 : 0));  // a scale and a sum of each row
+}
+
 std::int64_t PackedMatrix::bytes() const noexcept {
-  const std::int64_t scales = scales_.empty() ? 0 : scales_.count();
-  return 4 * (elements_.count() + scales + static_cast<std::int64_t>(sums_.size()));
+  return bytes_of(out_, in_, type_);
 }
 
 }  // namespace fovea::autograd

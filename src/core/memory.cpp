@@ -180,6 +180,11 @@ class Regions {
     if (keepers_ == 0) trim(std::max(reserve, memory_.used / 4));
   }
 
+  void make_room(std::size_t bytes) {
+    const std::lock_guard lock(mutex_);
+    if (bytes >= large_tensor && free_.lower_bound(bytes) == free_.end()) request(round_up(bytes, region));
+  }
+
   void keep() {
     const std::lock_guard lock(mutex_);
     if (++keepers_ == 1) small_blocks().keep(true);
@@ -296,6 +301,14 @@ std::shared_ptr<std::byte[]> allocate_elements(std::size_t bytes) {
       std::allocate_shared_for_overwrite<std::byte[]>(KeptAllocator<std::byte>(), bytes + line);
   const auto address = reinterpret_cast<std::uintptr_t>(block.get());
   return {block, block.get() + (round_up(address, line) - address)};
+}
+
+void reserve_elements(std::size_t bytes) noexcept {
+  if (!in_regions || bytes > SIZE_MAX / 2) return;
+  try {
+    regions().make_room(bytes);
+  } catch (const std::bad_alloc&) {  // tensors ask for smaller regions, or say what is missing
+  }
 }
 
 void* take_small(std::size_t bytes) {

@@ -203,6 +203,7 @@ auto load_packed(const ModelFolder& folder, Read&& read, Make&& make, autograd::
         stored[parameter] = &tensor;
         return Tensor::without_elements(DType::f32, shape);
       });
+  reserve_packed(model->parameters(), type);
   for (nn::Parameter& parameter : model->parameters().all()) {
     const files::StoredTensor& tensor = *stored.at(parameter.name);
     const auto copy_rows = [&](std::int64_t first, std::int64_t count, float* to) {

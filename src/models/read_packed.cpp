@@ -3,10 +3,21 @@
 #include <memory>
 
 #include "core/excerpt.h"
+#include "core/memory.h"
 #include "fovea/autograd/packed.h"
 #include "fovea/core/error.h"
 
 namespace fovea::models {
+
+void reserve_packed(const nn::ParameterSet& parameters, autograd::WeightType type) {
+  std::size_t bytes = 0;
+  for (const nn::Parameter& parameter : parameters.all()) {
+    const Shape& shape = parameter.value.shape();
+    if (parameter.multiplies_rows)
+      bytes += static_cast<std::size_t>(autograd::PackedMatrix::bytes_of(shape[0], shape[1], type));
+  }
+  reserve_elements(bytes);
+}
 
 void read_packed(const StoredParameter& stored, autograd::WeightType type, nn::Parameter& parameter) {
   const files::StoredTensor& tensor = *stored.tensor;

@@ -22,6 +22,10 @@ struct StoredParameter {
   std::function<void(std::int64_t first, std::int64_t count, float* to)> copy_rows;
 };
 
+/// Before the parameters of a model are packed: all of it is to lie in one region of memory. With regions of
+/// 64 MiB GPT-2's peak in bf16 was 3 MB higher.
+void reserve_packed(const nn::ParameterSet& parameters, autograd::WeightType type);
+
 /// Packs the parameter if it is a matrix that layers multiply by, and copies its value if it is neither that
 /// nor a table of 256 KiB or more. The rows of such a table are read from the file when they are asked for.
 /// So are those of a matrix that lie in order, and of a table whose matrix layers multiply by. Throws

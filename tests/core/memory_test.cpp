@@ -124,6 +124,23 @@ TEST(Memory, IsKeptWhileSomebodyKeepsIt) {
   EXPECT_EQ(tensor_memory().taken, most);
 }
 
+TEST(Memory, ThatIsReservedIsOneRegion) {
+  NEEDS_REGIONS;
+  const TensorMemory before = tensor_memory();
+  reserve_elements(static_cast<std::size_t>(300 * mebibyte));
+  EXPECT_EQ(tensor_memory().requests, before.requests + 1);
+  EXPECT_EQ(tensor_memory().taken, before.taken + 320 * mebibyte);  // whole regions of 64
+  std::vector<Tensor> parts;
+  for (int n = 0; n < 6; ++n) parts.push_back(floats(49 * mebibyte));
+  EXPECT_EQ(tensor_memory().requests, before.requests + 1);
+  reserve_elements(static_cast<std::size_t>(mebibyte));  // there is room
+  EXPECT_EQ(tensor_memory().requests, before.requests + 1);
+  reserve_elements(std::size_t{1} << 62);  // more than there can be: nothing happens
+  EXPECT_EQ(tensor_memory().requests, before.requests + 1);
+  parts.clear();
+  EXPECT_EQ(tensor_memory().used, before.used);
+}
+
 TEST(Memory, GoesBackWhenNobodyKeepsIt) {
   NEEDS_REGIONS;
   const Tensor lives = floats(mebibyte);

@@ -48,6 +48,8 @@ class PackedMatrix {
   std::int64_t out() const noexcept { return out_; }
   std::int64_t in() const noexcept { return in_; }
   std::int64_t bytes() const noexcept;
+  /// bytes() of a matrix [out, in].
+  static std::int64_t bytes_of(std::int64_t out, std::int64_t in, WeightType type) noexcept;
 
   /// Of f32: [panels, strips, in, 32 / strips]. Products read a strip at a time. It has 32 rows by AVX-512,
   /// so a panel is one strip, 16 rows by AVX2 and 8 elsewhere.

@@ -20,7 +20,7 @@ from .._errors import InvalidArgument
 from .._mask import any_part, replaced
 from .._positions import Positions
 from .._spec import Call, Shape, plan_for
-from .._value import integers
+from .._value import check_no_gradient, integers
 from . import _text
 from ._derivatives import Loss, Ran, derivatives
 from ._batches import is_wrapped
@@ -72,13 +72,7 @@ def checked_for_plan(call: Call, query: Tensor, key: Any, value: Any, seed: Any)
         _checked(name, x)
     tensors.update((name, x) for name, x in call.parameters.items() if isinstance(x, Tensor))
     for name, x in tensors.items():
-        if x is not None and TENSORS.wants_gradient(x):
-            raise InvalidArgument(
-                "attention",
-                name,
-                "a tensor that wants no gradient (a plan gives none: fovea.attention does, or detach it)",
-                "one that requires grad",
-            )
+        check_no_gradient("attention", name, x, " (a plan gives none: fovea.attention does, or detach it)")
     if not _is_plain(*tensors.values()):
         raise InvalidArgument("attention", "query", "tensors of memory (a graph has fovea.attention)", "a graph's")
     if seed is None and not call.structure.draws:

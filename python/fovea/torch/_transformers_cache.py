@@ -10,7 +10,7 @@ from transformers.cache_utils import Cache, CacheLayerMixin  # type: ignore[impo
 
 from .._arrays import described, dtype_name
 from .._errors import InvalidArgument
-from .._value import integer, integers, shown
+from .._value import check_no_gradient, integer, integers, shown
 from ..cache import KvCache, Sequence, sequences_of
 from ..stores import CacheLayer, Contiguous, Paged, Store
 from ._cached_rows import CachedRows, HeldRows
@@ -103,9 +103,8 @@ class TransformersCache(Cache):  # type: ignore[misc, unused-ignore]
         for name, x in (("key_states", key), ("value_states", value)):
             if not isinstance(x, Tensor) or x.dim() != 4:
                 raise InvalidArgument("TransformersCache.update", name, "[batch, heads, length, dim]", described(x))
-            if TENSORS.wants_gradient(x):
-                expected = "a tensor that wants no gradient (run the model under torch.no_grad()): a cache has none"
-                raise InvalidArgument("TransformersCache.update", name, expected, "one that requires grad")
+            reason = " (run the model under torch.no_grad()): a cache has none"
+            check_no_gradient("TransformersCache.update", name, x, reason)
         if self.cache is None:
             layer = CacheLayer(
                 num_kv_heads=int(key.shape[1]),

@@ -311,6 +311,7 @@ void FamilyTensors::pack(nn::ParameterSet& parameters, autograd::WeightType type
   std::ranges::stable_partition(order, [&](const nn::Parameter* parameter) {
     return later_.at(parameter->name).layout == TensorRule::Layout::transposed;
   });
+  reserve_packed(parameters, type);
   for (nn::Parameter* const parameter : order) {
     const Place& place = later_.at(parameter->name);
     read_packed({.tensor = place.tensor,
