@@ -53,6 +53,7 @@ FOVEA_CLONES void unit_gradient(const float* y, const float* dy, float along, fl
 }
 FOVEA_CLONES void keep_larger(const float* row, std::int64_t number, std::int64_t n, float* largest,
                               std::int64_t* best) {
+#pragma omp simd
   for (std::int64_t i = 0; i < n; ++i) {
     const bool larger = row[i] > largest[i];
     largest[i] = larger ? row[i] : largest[i];

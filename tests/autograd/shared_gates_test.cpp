@@ -9,6 +9,7 @@
 
 #include "autograd/by_threads.h"
 #include "fovea/autograd/recurrence.h"
+#include "fovea/autograd/row_groups.h"
 
 namespace fovea::autograd::shared_gates {
 namespace {
@@ -149,6 +150,91 @@ TEST(SharedGates, Pooling) {
           return at(x, i) == pooled[static_cast<std::size_t>(column)] ? at(d, column) : 0.0;
         },
         1e-6);
+  }
+}
+
+TEST(SharedGates, GatedRows) {
+  const std::vector<Tensor> inputs{drawn({B, T, D}, 1), drawn({B, T, D}, 2)};
+  const auto results =
+      run_by_threads(inputs, [](const auto& v) { return gated(Activation::relu, v[0], v[1]); });
+  const Tensor d = drawn(inputs[0].shape(), 99);
+  const auto gate = [&](std::int64_t i) { return std::max(inputs[0].data<float>()[i], 0.0f); };
+  const auto x = [&](std::int64_t i) { return inputs[1].data<float>()[i]; };
+  expect_elements(results[0], [&](std::int64_t i) { return gate(i) * x(i); });
+  expect_elements(results[1],
+                  [&](std::int64_t i) { return gate(i) > 0.0f ? d.data<float>()[i] * x(i) : 0.0f; });
+  expect_elements(results[2], [&](std::int64_t i) { return d.data<float>()[i] * gate(i); });
+}
+
+// All tokens read one of few rows, whose columns are shared out.
+TEST(SharedGates, EmbeddingsOfFewRows) {
+  for (const std::int64_t vocabulary : {1, 3, 70}) {
+    const Tensor table = drawn({vocabulary, D}, 1);
+    std::vector<std::int32_t> ids;
+    for (std::int64_t i = 0; i < B * T; ++i) ids.push_back(static_cast<std::int32_t>(i * i % vocabulary));
+    const auto results = run_by_threads({table}, [&](const auto& v) { return embedding(v[0], ids, 0.5f); });
+    const auto id = [&](std::int64_t i) { return ids[static_cast<std::size_t>(i / D)]; };
+    expect_elements(results[0],
+                    [&](std::int64_t i) { return 0.5f * table.data<float>()[id(i) * D + i % D]; });
+    const Tensor d = drawn(results[0].shape(), 99);
+    std::vector<float> expected(static_cast<std::size_t>(table.count()));
+    for (std::int64_t i = 0; i < d.count(); ++i)
+      expected[static_cast<std::size_t>(id(i) * D + i % D)] += 0.5f * d.data<float>()[i];
+    expect_elements(results[1], [&](std::int64_t i) { return expected[static_cast<std::size_t>(i)]; });
+  }
+}
+
+// Rows of padding belong to no group, and entries have different numbers of groups.
+TEST(SharedGates, MergedAndSpreadRows) {
+  const std::vector<std::int64_t> lengths{1, T, 17, 3, T, 64, 2};
+  const RowGroups groups = neighbour_groups(B, T, 4, lengths);
+  const auto at_group = [&](std::int64_t i) {
+    return groups.group[static_cast<std::size_t>(i / D)] < 0
+               ? -1
+               : (i / (T * D) * groups.kept + groups.group[static_cast<std::size_t>(i / D)]) * D + i % D;
+  };
+  const auto share = [&](std::int64_t i) { return groups.share[static_cast<std::size_t>(i / D)]; };
+  const Tensor x = drawn({B, T, D}, 1), few = drawn({B, groups.kept, D}, 2);
+  const auto merged = run_by_threads({x}, [&](const auto& v) { return merge_rows(v[0], groups); });
+  const Tensor d_merged = drawn(few.shape(), 99);
+  std::vector<double> sums(static_cast<std::size_t>(few.count()));
+  for (std::int64_t i = 0; i < x.count(); ++i) {
+    if (at_group(i) >= 0) sums[static_cast<std::size_t>(at_group(i))] += at(x, i) * share(i);
+  }
+  expect_near(
+      merged[0], [&](std::int64_t i) { return sums[static_cast<std::size_t>(i)]; }, 1e-6);
+  expect_elements(merged[1], [&](std::int64_t i) {
+    return at_group(i) < 0 ? 0.0f : share(i) * d_merged.data<float>()[at_group(i)];
+  });
+  const auto spread = run_by_threads({few}, [&](const auto& v) { return spread_rows(v[0], groups); });
+  const Tensor d_spread = drawn(x.shape(), 99);
+  expect_elements(spread[0],
+                  [&](std::int64_t i) { return at_group(i) < 0 ? 0.0f : few.data<float>()[at_group(i)]; });
+  std::fill(sums.begin(), sums.end(), 0.0);
+  for (std::int64_t i = 0; i < x.count(); ++i) {
+    if (at_group(i) >= 0) sums[static_cast<std::size_t>(at_group(i))] += at(d_spread, i);
+  }
+  expect_near(
+      spread[1], [&](std::int64_t i) { return sums[static_cast<std::size_t>(i)]; }, 1e-6);
+}
+
+// Values are those of tests/autograd/gradient_test.cpp; here the rows of a step are shared by threads.
+TEST(SharedGates, RecurrentCells) {
+  constexpr std::int64_t batch = 70, steps = 5, hidden = 240;
+  std::vector<std::int64_t> lengths;
+  for (std::int64_t b = 0; b < batch; ++b) lengths.push_back(b % (steps + 1));
+  for (const Cell cell : {Cell::rnn, Cell::gru, Cell::lstm}) {
+    const std::int64_t gates = gate_count(cell) * hidden, state = state_count(cell) * hidden;
+    for (const Direction direction : {Direction::forward, Direction::backward}) {
+      const auto results = run_by_threads(
+          {drawn({batch, steps, gates}, 1), drawn({batch, state}, 2), spread({gates, hidden}, 0.05f),
+           drawn({gates}, 4)},
+          [&](const auto& v) { return cell_sequence(cell, direction, v[0], v[1], v[2], v[3], lengths); });
+      // A sequence without steps keeps its first state.
+      const Tensor first = drawn({batch, state}, 2);
+      for (std::int64_t i = 0; i < steps * state; ++i)
+        ASSERT_EQ(results[0].data<float>()[i], first.data<float>()[i % state]) << i;
+    }
   }
 }
 
