@@ -39,15 +39,9 @@ struct Drawn {
   double sum = 0.0;
 };
 
-// At least `least` tokens are left, if so many have a probability.
-Drawn drawn(std::span<const float> log_probabilities, const SampleOptions& options, std::size_t least = 1) {
-  check_choices({"choices"}, options);
-  const bool greedy = options.temperature == 0.0;
-  Ranked tokens(log_probabilities, greedy ? 1.0 : options.temperature);
-  if (greedy) {
-    tokens.keep(1);
-    return {std::move(tokens), 1.0};
-  }
+// Of these tokens, whose temperature is that of the options. At least `least` are left, if so many have a
+// probability.
+Drawn drawn(Ranked tokens, const SampleOptions& options, std::size_t least) {
   double sum = 0.0;
   if (options.top_k > 0) {
     tokens.keep(std::max(static_cast<std::size_t>(options.top_k), least));
@@ -71,6 +65,15 @@ Drawn drawn(std::span<const float> log_probabilities, const SampleOptions& optio
     sum = tokens.sum();
   }
   return {std::move(tokens), sum};
+}
+
+Drawn drawn(std::span<const float> log_probabilities, const SampleOptions& options, std::size_t least = 1) {
+  check_choices({"choices"}, options);
+  const bool greedy = options.temperature == 0.0;
+  Ranked tokens(log_probabilities, greedy ? 1.0 : options.temperature);
+  if (!greedy) return drawn(std::move(tokens), options, least);
+  tokens.keep(1);
+  return {std::move(tokens), 1.0};
 }
 
 }  // namespace
@@ -135,60 +138,108 @@ std::size_t interval_at(const Sums& sums, double all, double uniform, double& be
   return chosen;
 }
 
-// A draw without cuts, of which nobody needs the order of all tokens. One sweep over the vocabulary adds up
-// weights by eighths of a nat below the best. The running sum of `choices` then exceeds `uniform` among those
-// of one eighth, which is divided in the same way until few are left, and they alone are sorted. So the token
-// is that of the running sum, up to the rounding of sums.
-std::int32_t drawn_of_all(std::span<const float> log_probabilities, double best, double temperature,
-                          double uniform) {
-  const auto eighth = [&](std::size_t i) {
-    return interval_of(8.0 * ((best - log_probabilities[i]) / temperature));
+// A draw from so many tokens that their order would cost more than all else. One sweep over the vocabulary
+// adds up weights by eighths of a nat below the best. The running sum of `choices` then exceeds a share among
+// those of one eighth, which is divided in the same way until few are left, and they alone are sorted. So the
+// token is that of the running sum, up to the rounding of sums.
+class Weighed {
+ public:
+  Weighed(std::span<const float> log_probabilities, double best, double temperature)
+      : log_probabilities_(log_probabilities),
+        best_(best),
+        temperature_(temperature),
+        weights_(log_probabilities.size()) {
+    // Pieces of one size, so that no bit depends on the threads. Smaller vocabularies stay on the calling
+    // thread.
+    constexpr std::size_t piece = 1 << 15;
+    std::vector<Sums> of_pieces((weights_.size() + piece - 1) / piece);
+    default_executor().parallel_for(std::ssize(of_pieces), [&](std::int64_t unit, int) {
+      const auto n = static_cast<std::size_t>(unit);
+      for (std::size_t i = n * piece; i < std::min(weights_.size(), (n + 1) * piece); ++i) {
+        weights_[i] = std::exp((log_probabilities_[i] - best_) / temperature_);
+        of_pieces[n][eighth(i)] += weights_[i];
+      }
+    });
+    for (const Sums& of_piece : of_pieces)
+      std::ranges::transform(sums_, of_piece, sums_.begin(), std::plus<>());
+    all_ = std::accumulate(sums_.begin(), sums_.end(), 0.0);
+  }
+
+  struct Place {
+    std::int32_t id;
+    double end;  // the running sum with this token
   };
-  std::vector<double> weights(log_probabilities.size());
-  // Pieces of one size, so that no bit depends on the threads. Smaller vocabularies stay on the calling
-  // thread.
-  constexpr std::size_t piece = 1 << 15;
-  const std::size_t pieces = (weights.size() + piece - 1) / piece;
-  std::vector<Sums> of_pieces(pieces);
-  default_executor().parallel_for(static_cast<std::int64_t>(pieces), [&](std::int64_t unit, int) {
-    const auto n = static_cast<std::size_t>(unit);
-    for (std::size_t i = n * piece; i < std::min(weights.size(), (n + 1) * piece); ++i) {
-      weights[i] = std::exp((log_probabilities[i] - best) / temperature);
-      of_pieces[n][eighth(i)] += weights[i];
+  /// Where the running sum, of which the last is 1, exceeds `share`.
+  Place at(double share) const {
+    double before = 0.0;
+    const std::size_t first = interval_at(sums_, all_, share, before);
+    std::vector<Choice> left;
+    for (std::size_t i = 0; i < weights_.size(); ++i) {
+      if (weights_[i] > 0.0 && eighth(i) == first)
+        left.push_back({static_cast<std::int32_t>(i), weights_[i]});
     }
-  });
-  Sums sums{};
-  for (const Sums& of_piece : of_pieces) std::ranges::transform(sums, of_piece, sums.begin(), std::plus<>());
-  const double all = std::accumulate(sums.begin(), sums.end(), 0.0);
-  double before = 0.0;
-  std::size_t chosen = interval_at(sums, all, uniform, before);
-  std::vector<Choice> left;
-  for (std::size_t i = 0; i < weights.size(); ++i) {
-    if (weights[i] > 0.0 && eighth(i) == chosen) left.push_back({static_cast<std::int32_t>(i), weights[i]});
+    divide(left, share, before);
+    for (const Choice& token : left) {
+      before += token.probability / all_;
+      if (share < before) return {token.id, before};
+    }
+    return {left.back().id, before};  // all of them have a weight
   }
-  constexpr std::size_t few = 64;
-  const auto log_probability = [&](const Choice& token) {
-    return static_cast<double>(log_probabilities[static_cast<std::size_t>(token.id)]);
-  };
-  while (left.size() > few) {
-    const auto [least, most] = std::ranges::minmax(left, {}, log_probability);
-    if (log_probability(least) == log_probability(most)) break;  // equals are in order: by their ids
-    const double first = log_probability(most), scale = intervals / (first - log_probability(least));
-    const auto interval = [&](const Choice& token) {
-      return interval_of((first - log_probability(token)) * scale);
+
+ private:
+  std::size_t eighth(std::size_t i) const {
+    return interval_of(8.0 * ((best_ - log_probabilities_[i]) / temperature_));
+  }
+  // Leaves few tokens, in their order, with that at which the running sum from `before` on exceeds `share`.
+  void divide(std::vector<Choice>& left, double share, double& before) const {
+    constexpr std::size_t few = 64;
+    const auto log_probability = [&](const Choice& token) {
+      return static_cast<double>(log_probabilities_[static_cast<std::size_t>(token.id)]);
     };
-    sums = {};
-    for (const Choice& token : left) sums[interval(token)] += token.probability;
-    chosen = interval_at(sums, all, uniform, before);
-    std::erase_if(left, [&](const Choice& token) { return interval(token) != chosen; });
+    while (left.size() > few) {
+      const auto [least, most] = std::ranges::minmax(left, {}, log_probability);
+      if (log_probability(least) == log_probability(most)) return;  // equals are in order: by their ids
+      const double first = log_probability(most), scale = intervals / (first - log_probability(least));
+      const auto interval = [&](const Choice& token) {
+        return interval_of((first - log_probability(token)) * scale);
+      };
+      Sums sums{};
+      for (const Choice& token : left) sums[interval(token)] += token.probability;
+      const std::size_t chosen = interval_at(sums, all_, share, before);
+      std::erase_if(left, [&](const Choice& token) { return interval(token) != chosen; });
+    }
+    std::ranges::stable_sort(left, std::greater<>(), log_probability);
   }
-  if (left.size() <= few) std::ranges::stable_sort(left, std::greater<>(), log_probability);
-  double sum = before;
-  for (const Choice& token : left) {
-    sum += token.probability / all;
-    if (uniform < sum) return token.id;
+
+  std::span<const float> log_probabilities_;
+  double best_, temperature_;
+  std::vector<double> weights_;
+  Sums sums_{};
+  double all_ = 0.0;
+};
+
+// Without cuts, or cut by top_p alone: of the first few tokens, or of all by intervals.
+std::int32_t drawn_by_share(Ranked tokens, std::span<const float> log_probabilities,
+                            const SampleOptions& options, double uniform) {
+  constexpr std::size_t few = 512;  // most draws of a trained model are among them
+  const double all = tokens.sum_of_all();
+  if (options.top_p == 1.0) {
+    if (const auto id = token_at(tokens, all, uniform, few)) return *id;
+  } else {
+    double sum = 0.0;
+    std::size_t count = 0;
+    while (sum < options.top_p * all && count < few && tokens.has(count)) sum += tokens[count++].weight;
+    if (sum >= options.top_p * all || !tokens.has(count)) {
+      const auto id = token_at(tokens, sum, uniform, count);
+      tokens.keep(count);
+      return id ? *id : last_of(tokens);
+    }
   }
-  return left.back().id;  // all of them have a weight
+  const Weighed weighed(log_probabilities, tokens.best().log_probability, options.temperature);
+  if (options.top_p == 1.0) return weighed.at(uniform).id;
+  // Just below the share and the sum, so that one that is reached exactly is the last.
+  const double end = weighed.at(std::nextafter(options.top_p, 0.0)).end;
+  return weighed.at(std::min(uniform * end, std::nextafter(end, 0.0))).id;
 }
 
 }  // namespace
@@ -197,18 +248,13 @@ std::int32_t sample(std::span<const float> log_probabilities, const SampleOption
   if (!(uniform >= 0.0 && uniform < 1.0))
     throw InvalidArgument("sample", "uniform", "in [0, 1)", std::to_string(uniform));
   check_choices({"sample"}, options);
-  const bool cut = options.top_k > 0 || options.top_p < 1.0 || options.min_p > 0.0;
-  if (cut && options.temperature > 0.0) {
-    Drawn from = drawn(log_probabilities, options);
-    const auto id = token_at(from.tokens, from.sum, uniform, from.tokens.tokens().size());
-    return id ? *id : last_of(from.tokens);
-  }
   if (options.temperature == 0.0) return best_of(log_probabilities).id;
-  constexpr std::size_t few = 512;  // most draws of a trained model are among them
   Ranked tokens(log_probabilities, options.temperature);
-  const auto id = token_at(tokens, tokens.sum_of_all(), uniform, few);
-  return id ? *id
-            : drawn_of_all(log_probabilities, tokens.best().log_probability, options.temperature, uniform);
+  if (options.top_k == 0 && options.min_p == 0.0)
+    return drawn_by_share(std::move(tokens), log_probabilities, options, uniform);
+  Drawn from = drawn(std::move(tokens), options, 1);
+  const auto id = token_at(from.tokens, from.sum, uniform, from.tokens.tokens().size());
+  return id ? *id : last_of(from.tokens);
 }
 
 double uniform_of(std::uint64_t seed, std::int64_t index, std::uint32_t draw) {

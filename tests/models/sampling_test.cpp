@@ -127,15 +127,21 @@ TEST(Sampling, CutsOfManyTokensAreThoseOfTheDefinition) {
         const auto pool = make_thread_pool(threads);
         set_default_executor(pool.get());
         const auto kept = choices(p, hot);
-        set_default_executor(nullptr);
         // Of equal tokens rounding may leave one more, or one less.
         ASSERT_NEAR(static_cast<double>(kept.size()), static_cast<double>(left.size()), spread == 0.0 ? 1 : 0)
             << spread << ", k " << hot.top_k << ", p " << hot.top_p << ", min p " << hot.min_p;
+        double sum = 0.0;
         for (std::size_t rank = 0; rank < std::min(kept.size(), left.size()); ++rank) {
           ASSERT_EQ(kept[rank].id, left[rank]) << spread << ", " << rank;
+          // A draw in the middle of a token's share is that token.
+          const double share = kept[rank].probability;
+          if (spread > 0.0 && rank % (1 + left.size() / 20) == 0)
+            ASSERT_EQ(sample(p, hot, sum + 0.5 * share), kept[rank].id) << spread << ", " << rank;
+          sum += share;
           ASSERT_NEAR(kept[rank].probability, weight(left[rank]) / all,
                       1e-4 / static_cast<double>(left.size()));
         }
+        set_default_executor(nullptr);
       }
     }
   }
