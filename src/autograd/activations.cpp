@@ -1,5 +1,6 @@
 // Activations of feed-forward parts. Backward computes the function's inner part again from the input, which
 // costs less than keeping and reading a second tensor of the widest layer.
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cmath>
@@ -235,23 +236,23 @@ Var gated(Activation activation, const Var& gate, const Var& x) {
     multiply_by(x.value().data<float>() + begin, end - begin, y.data<float>() + begin);
   });
   return result_of(tape_of({&gate, &x}), y, [=](const Tensor& dy) {
-    if (gate.recorded()) {
-      Tensor d_gate = dy.clone();
-      for_pieces(d_gate.count(), [&](std::int64_t begin, std::int64_t end) {
-        float* d = d_gate.data<float>() + begin;
-        multiply_by(x.value().data<float>() + begin, end - begin, d);
-        f.gradient(gate.value().data<float>() + begin, d, end - begin, d);
-      });
-      accumulate(gate, d_gate);
-    }
-    if (x.recorded()) {
-      Tensor dx(DType::f32, x.shape());
-      for_pieces(dx.count(), [&](std::int64_t begin, std::int64_t end) {
-        f.value(gate.value().data<float>() + begin, end - begin, dx.data<float>() + begin);
-        multiply_by(dy.data<float>() + begin, end - begin, dx.data<float>() + begin);
-      });
-      accumulate(x, dx);
-    }
+    const Tensor d_gate = gate.recorded() ? Tensor(DType::f32, gate.shape()) : Tensor(),
+                 dx = x.recorded() ? Tensor(DType::f32, x.shape()) : Tensor();
+    for_pieces(dy.count(), [&](std::int64_t begin, std::int64_t end) {
+      const float *of_gate = gate.value().data<float>() + begin, *d = dy.data<float>() + begin;
+      if (d_gate) {
+        float* to = d_gate.data<float>() + begin;
+        std::copy(d, d + (end - begin), to);
+        multiply_by(x.value().data<float>() + begin, end - begin, to);
+        f.gradient(of_gate, to, end - begin, to);
+      }
+      if (dx) {
+        f.value(of_gate, end - begin, dx.data<float>() + begin);
+        multiply_by(d, end - begin, dx.data<float>() + begin);
+      }
+    });
+    accumulate(gate, d_gate);
+    accumulate(x, dx);
   });
 }
 

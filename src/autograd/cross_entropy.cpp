@@ -261,9 +261,14 @@ std::vector<std::int32_t> argmax_rows(const Tensor& rows) {
 
 namespace {
 
-// What log softmax adds to each logit of a row whose maximum is `best`.
+// What log softmax adds to each logit of a row whose maximum is `best`. A long row has a sum for each piece,
+// so that threads may share it.
 float log_softmax_offset(const float* row, std::int64_t classes, float best) {
-  return -(best + std::log(exponential_sum(row, classes, best)));
+  KeptVector<float> sums(static_cast<std::size_t>(classes / elements_of_piece + 1));
+  for_pieces(classes, [&](std::int64_t begin, std::int64_t end) {
+    sums[begin / elements_of_piece] = exponential_sum(row + begin, end - begin, best);
+  });
+  return -(best + std::log(std::accumulate(sums.begin(), sums.end(), 0.0f)));
 }
 
 // Most pieces of a vocabulary hold nothing better than what was found before, and their maximum tells so.
@@ -329,9 +334,13 @@ void log_softmax_rows(Tensor& logits) {
   if (logits.rank() != 2)
     throw InvalidArgument("log_softmax_rows", "logits", "[N, V]", to_string(logits.shape()));
   const std::int64_t classes = logits.size(1);
+  // A single row, as that of a text which is written, is shared out by its pieces.
   default_executor().parallel_for(logits.size(0), [&](std::int64_t r, int) {
     float* row = logits.data<float>() + r * classes;
-    scale_and_shift(row, classes, 1.0f, log_softmax_offset(row, classes, maximum_of(row, classes)));
+    const float offset = log_softmax_offset(row, classes, maximum_of(row, classes));
+    for_pieces(classes, [&](std::int64_t begin, std::int64_t end) {
+      scale_and_shift(row + begin, end - begin, 1.0f, offset);
+    });
   });
 }
 

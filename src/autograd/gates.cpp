@@ -1,31 +1,60 @@
 // The element-wise operations that gates of recurrences are made of.
 #include <algorithm>
-#include <cmath>
 #include <string>
 
 #include "autograd/record.h"
+#include "autograd/rows.h"
+#include "autograd/vector_math.h"
 #include "fovea/autograd/recurrence.h"
 #include "fovea/core/profile.h"
 
 namespace fovea::autograd {
 namespace {
 
-// Both functions are of gates: one number for each token and head. So they are the library's, which are exact
-// at large arguments, and not fast approximations.
-float softplus_of(float x) {
-  return std::max(x, 0.0f) + std::log1p(std::exp(-std::abs(x)));
+FOVEA_CLONES void softplus_into(const float* x, std::int64_t n, float* y) {
+#pragma omp simd
+  for (std::int64_t i = 0; i < n; ++i) {
+    const float size = x[i] < 0.0f ? -x[i] : x[i];
+    y[i] = (x[i] > 0.0f ? x[i] : 0.0f) + vector_log1p_of_share(vector_exp_of_all(-size));
+  }
+}
+FOVEA_CLONES void softplus_gradient(const float* x, const float* dy, std::int64_t n, float* dx) {
+#pragma omp simd
+  for (std::int64_t i = 0; i < n; ++i) {
+    const float size = x[i] < 0.0f ? -x[i] : x[i], e = vector_exp_of_all(-size);
+    dx[i] = dy[i] * ((x[i] < 0.0f ? e : 1.0f) / (1.0f + e));
+  }
+}
+FOVEA_CLONES void exp_into(const float* x, std::int64_t n, float* y) {
+#pragma omp simd
+  for (std::int64_t i = 0; i < n; ++i) y[i] = vector_exp_of_all(x[i]);
+}
+FOVEA_CLONES void exp_gradient(const float* y, const float* dy, std::int64_t n, float* dx) {
+#pragma omp simd
+  for (std::int64_t i = 0; i < n; ++i) dx[i] = dy[i] * y[i];
+}
+FOVEA_CLONES void clamp_into(const float* x, float least, float most, std::int64_t n, float* y) {
+#pragma omp simd
+  for (std::int64_t i = 0; i < n; ++i) {
+    const float above = x[i] < least ? least : x[i];
+    y[i] = above > most ? most : above;
+  }
+}
+FOVEA_CLONES void clamp_gradient(const float* x, const float* dy, float least, float most, std::int64_t n,
+                                 float* dx) {
+#pragma omp simd
+  for (std::int64_t i = 0; i < n; ++i) {
+    const float above = x[i] < least ? 0.0f : dy[i];
+    dx[i] = x[i] > most ? 0.0f : above;
+  }
 }
 
-float sigmoid_of(float x) {
-  const float e = std::exp(-std::abs(x));
-  return x < 0.0f ? e / (1.0f + e) : 1.0f / (1.0f + e);
-}
-
+// function(begin, n, y) for the pieces of a result of this shape.
 template <class Function>
-Tensor mapped(const Tensor& x, Function&& function) {
-  Tensor y(DType::f32, x.shape());
+Tensor mapped(const Shape& shape, Function&& function) {
+  Tensor y(DType::f32, shape);
   for_pieces(y.count(), [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t i = begin; i < end; ++i) y.data<float>()[i] = function(i);
+    function(begin, end - begin, y.data<float>() + begin);
   });
   return y;
 }
@@ -36,23 +65,27 @@ Var softplus(const Var& x) {
   static constexpr ProfileLabel label{"softplus", ProfilePart::elementwise};
   const ProfileSpan span(label, moved({&x}, x.value().count()));
   expect_elements("softplus", "x", x.value());
-  const float* in = x.value().data<float>();
-  return result_of(tape_of({&x}), mapped(x.value(), [&](std::int64_t i) { return softplus_of(in[i]); }),
-                   [x](const Tensor& dy) {
-                     accumulate(x, mapped(dy, [&](std::int64_t i) {
-                                  return dy.data<float>()[i] * sigmoid_of(x.value().data<float>()[i]);
-                                }));
-                   });
+  const Tensor y = mapped(x.shape(), [&](std::int64_t begin, std::int64_t n, float* to) {
+    softplus_into(x.value().data<float>() + begin, n, to);
+  });
+  return result_of(tape_of({&x}), y, [x](const Tensor& dy) {
+    accumulate(x, mapped(x.shape(), [&](std::int64_t begin, std::int64_t n, float* to) {
+                 softplus_gradient(x.value().data<float>() + begin, dy.data<float>() + begin, n, to);
+               }));
+  });
 }
 
 Var exp(const Var& x) {
   static constexpr ProfileLabel label{"exp", ProfilePart::elementwise};
   const ProfileSpan span(label, moved({&x}, x.value().count()));
   expect_elements("exp", "x", x.value());
-  const float* in = x.value().data<float>();
-  const Tensor y = mapped(x.value(), [&](std::int64_t i) { return std::exp(in[i]); });
+  const Tensor y = mapped(x.shape(), [&](std::int64_t begin, std::int64_t n, float* to) {
+    exp_into(x.value().data<float>() + begin, n, to);
+  });
   return result_of(tape_of({&x}), y, [x, y](const Tensor& dy) {
-    accumulate(x, mapped(dy, [&](std::int64_t i) { return dy.data<float>()[i] * y.data<float>()[i]; }));
+    accumulate(x, mapped(y.shape(), [&](std::int64_t begin, std::int64_t n, float* to) {
+                 exp_gradient(y.data<float>() + begin, dy.data<float>() + begin, n, to);
+               }));
   });
 }
 
@@ -62,15 +95,15 @@ Var clamp(const Var& x, float least, float most) {
     throw InvalidArgument("clamp", "least", "at most " + std::to_string(most), std::to_string(least));
   const ProfileSpan span(label, moved({&x}, x.value().count()));
   expect_elements("clamp", "x", x.value());
-  const float* in = x.value().data<float>();
-  return result_of(tape_of({&x}),
-                   mapped(x.value(), [&](std::int64_t i) { return std::clamp(in[i], least, most); }),
-                   [x, least, most](const Tensor& dy) {
-                     accumulate(x, mapped(dy, [&](std::int64_t i) {
-                                  const float value = x.value().data<float>()[i];
-                                  return value < least || value > most ? 0.0f : dy.data<float>()[i];
-                                }));
-                   });
+  const Tensor y = mapped(x.shape(), [&](std::int64_t begin, std::int64_t n, float* to) {
+    clamp_into(x.value().data<float>() + begin, least, most, n, to);
+  });
+  return result_of(tape_of({&x}), y, [x, least, most](const Tensor& dy) {
+    accumulate(x, mapped(x.shape(), [&](std::int64_t begin, std::int64_t n, float* to) {
+                 clamp_gradient(x.value().data<float>() + begin, dy.data<float>() + begin, least, most, n,
+                                to);
+               }));
+  });
 }
 
 namespace {
@@ -107,32 +140,71 @@ const float* factors_of(const Groups& groups, const Tensor& factors, std::int64_
   return factors.data<float>() + (groups.shared ? 0 : row * groups.count);
 }
 
+// One row: groups of one element are products side by side.
+FOVEA_CLONES void multiply_row(const float* x, const float* factors, std::int64_t count, std::int64_t size,
+                               float* y) {
+  if (size == 1) {
+#pragma omp simd
+    for (std::int64_t g = 0; g < count; ++g) y[g] = x[g] * factors[g];
+    return;
+  }
+  for (std::int64_t g = 0; g < count; ++g, x += size, y += size) {
+    const float factor = factors[g];
+#pragma omp simd
+    for (std::int64_t i = 0; i < size; ++i) y[i] = x[i] * factor;
+  }
+}
+
+// sums[g] += the sum of x ∘ dy over group g of one row.
+FOVEA_CLONES void add_row_sums(const float* x, const float* dy, std::int64_t count, std::int64_t size,
+                               float* sums) {
+  if (size == 1) {
+#pragma omp simd
+    for (std::int64_t g = 0; g < count; ++g) sums[g] += x[g] * dy[g];
+    return;
+  }
+  for (std::int64_t g = 0; g < count; ++g, x += size, dy += size) {
+    float sum = 0.0f;
+#pragma omp simd reduction(+ : sum)
+    for (std::int64_t i = 0; i < size; ++i) sum += x[i] * dy[i];
+    sums[g] += sum;
+  }
+}
+
 // out ← x times the factors of its groups.
 void multiply_rows(const Groups& groups, const Tensor& x, const Tensor& factors, Tensor& out) {
   const std::int64_t width = groups.count * groups.size;
-  default_executor().parallel_for(groups.rows, [&](std::int64_t row, int) {
-    const float* f = factors_of(groups, factors, row);
-    const float* from = x.data<float>() + row * width;
-    float* to = out.data<float>() + row * width;
-    for (std::int64_t g = 0; g < groups.count; ++g) {
-      for (std::int64_t i = g * groups.size; i < (g + 1) * groups.size; ++i) to[i] = from[i] * f[g];
-    }
-  });
+  for_pieces(
+      groups.rows,
+      [&](std::int64_t begin, std::int64_t end) {
+        for (std::int64_t row = begin; row < end; ++row)
+          multiply_row(x.data<float>() + row * width, factors_of(groups, factors, row), groups.count,
+                       groups.size, out.data<float>() + row * width);
+      },
+      width);
 }
 
-// The sums over groups of x ∘ dy; of shared factors also over rows, one after the other.
+// The sums over groups of x ∘ dy; of shared factors also over rows. Rows of a unit have sums of their own,
+// which are added in order: a single pass over all of them took as long as the rest of an element-wise layer.
 Tensor factor_gradient(const Groups& groups, const Tensor& x, const Tensor& dy, const Shape& shape) {
+  constexpr std::int64_t unit_rows = 128;
+  const std::int64_t width = groups.count * groups.size, units = (groups.rows + unit_rows - 1) / unit_rows;
   Tensor sums = Tensor::zeros(DType::f32, shape);
-  for (std::int64_t row = 0; row < groups.rows; ++row) {
-    float* to = sums.data<float>() + (groups.shared ? 0 : row * groups.count);
-    const std::int64_t begin = row * groups.count * groups.size;
-    for (std::int64_t g = 0; g < groups.count; ++g) {
-      float sum = 0.0f;
-      for (std::int64_t i = 0; i < groups.size; ++i)
-        sum += x.data<float>()[begin + g * groups.size + i] * dy.data<float>()[begin + g * groups.size + i];
-      to[g] += sum;
+  const Tensor partial =
+      groups.shared && units > 1 ? Tensor::zeros(DType::f32, {units, groups.count}) : Tensor();
+  Executor& executor = groups.rows * width <= elements_of_piece ? serial_executor() : default_executor();
+  executor.parallel_for(units, [&](std::int64_t unit, int) {
+    for (std::int64_t row = unit * unit_rows; row < std::min(groups.rows, (unit + 1) * unit_rows); ++row) {
+      float* to = (partial ? partial : sums).data<float>() + (!groups.shared ? row
+                                                              : partial      ? unit
+                                                                             : 0) *
+                                                                 groups.count;
+      add_row_sums(x.data<float>() + row * width, dy.data<float>() + row * width, groups.count, groups.size,
+                   to);
     }
-  }
+  });
+  for (std::int64_t unit = 0; partial && unit < units; ++unit)
+    add_row(partial.data<float>() + unit * groups.count, groups.count, sums.data<float>());
   return sums;
 }
 

@@ -127,18 +127,23 @@ Var embedding(const Var& table, std::span<const std::int32_t> ids, float factor)
       scale_row(table.rows() ? to : table.value().data<float>() + ids[i] * dim, factor, dim, to);
     }
   });
-  return result_of(tape_of({&table}), out,
-                   [=, kept = KeptVector<std::int32_t>(ids.begin(), ids.end())](const Tensor& d) {
-                     // A unit has every 16th row of the table, so each row adds its gradients in order.
-                     constexpr std::int64_t units = 16;
-                     float* gradient = gradient_of(table).data<float>();
-                     executor().parallel_for(units, [&](std::int64_t unit, int) {
-                       for (std::int64_t i = 0; i < count; ++i) {
-                         if (kept[i] % units != unit) continue;
-                         add_scaled_row(d.data<float>() + i * dim, factor, dim, gradient + kept[i] * dim);
-                       }
-                     });
-                   });
+  return result_of(
+      tape_of({&table}), out, [=, kept = KeptVector<std::int32_t>(ids.begin(), ids.end())](const Tensor& d) {
+        // A unit has every 16th row of the table, so each row adds its gradients in order. A
+        // table of few rows is cut across them: all tokens may read one of them.
+        constexpr std::int64_t units = 16, few_rows = 4 * units;
+        const std::int64_t columns = table.size(0) < few_rows ? 64 : dim,
+                           across = (dim + columns - 1) / std::max<std::int64_t>(columns, 1);
+        float* gradient = gradient_of(table).data<float>();
+        executor().parallel_for(units * across, [&](std::int64_t unit, int) {
+          const std::int64_t begin = unit / units * columns, width = std::min(columns, dim - begin);
+          for (std::int64_t i = 0; i < count; ++i) {
+            if (kept[i] % units != unit % units) continue;
+            add_scaled_row(d.data<float>() + i * dim + begin, factor, width,
+                           gradient + kept[i] * dim + begin);
+          }
+        });
+      });
 }
 
 }  // namespace fovea::autograd

@@ -192,21 +192,30 @@ void multiply_states(const Sizes& s, const float* states, const Var& weight, con
 Tensor forward(const Sizes& s, Direction direction, const Tensor& gates, const Tensor& initial,
                const Var& weight, const Tensor& bias, Saved& saved) {
   Tensor states(DType::f32, {s.batch, s.steps, s.state});
-  Tensor state = initial ? initial.clone() : Tensor::zeros(DType::f32, {s.batch, s.state});
-  Tensor recurrent(DType::f32, {s.batch, s.gates});
+  Tensor recurrent(DType::f32, {s.batch, s.gates}), last(DType::f32, {s.batch, s.state});
   saved.activations = Tensor(DType::f32, {s.steps, s.batch, s.saved});
   saved.previous = Tensor(DType::f32, {s.steps, s.batch, s.state});
+  const auto previous_of = [&](std::int64_t i) {
+    const std::int64_t t = direction == Direction::forward ? i : s.steps - 1 - i;
+    return i < s.steps ? saved.previous.data<float>() + t * s.batch * s.state : last.data<float>();
+  };
+  if (initial)
+    std::copy_n(initial.data<float>(), s.batch * s.state, previous_of(0));
+  else
+    std::fill_n(previous_of(0), s.batch * s.state, 0.0f);
   for (std::int64_t i = 0; i < s.steps; ++i) {
     const std::int64_t t = direction == Direction::forward ? i : s.steps - 1 - i;
-    float* previous = saved.previous.data<float>() + t * s.batch * s.state;
-    std::copy_n(state.data<float>(), s.batch * s.state, previous);
+    const float* previous = previous_of(i);
+    float* next = previous_of(i + 1);  // a step writes where the next one reads
     multiply_states(s, previous, weight, bias, recurrent);
     for_rows(s, [&](std::int64_t b) {
-      float* row = state.data<float>() + b * s.state;
+      float* row = next + b * s.state;
       if (t < saved.lengths[b]) {
         forward_row(s, gates.data<float>() + (b * s.steps + t) * s.gates,
                     recurrent.data<float>() + b * s.gates, previous + b * s.state, row,
                     saved.activations.data<float>() + (t * s.batch + b) * s.saved);
+      } else {
+        std::copy_n(previous + b * s.state, s.state, row);
       }
       std::copy_n(row, s.state, states.data<float>() + (b * s.steps + t) * s.state);
     });
@@ -229,7 +238,7 @@ void backward(const Sizes& s, Direction direction, const Inputs& in, const Saved
     for_rows(s, [&](std::int64_t b) {
       float* d_row = d_state.data<float>() + b * s.state;
       const float* from_above = d_states.data<float>() + (b * s.steps + t) * s.state;
-      for (std::int64_t j = 0; j < s.state; ++j) d_row[j] += from_above[j];
+      add_row(from_above, s.state, d_row);
       float* dx = d_gates.data<float>() + (b * s.steps + t) * s.gates;
       if (t >= saved.lengths[b]) {  // the step copied its state
         std::fill_n(dx, s.gates, 0.0f);

@@ -1,26 +1,95 @@
 // Sums, pooling over time, and the products of two sequences.
+#include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "autograd/gemm.h"
 #include "autograd/record.h"
 #include "autograd/row_lengths.h"
+#include "autograd/rows.h"
+#include "core/clones.h"
 #include "fovea/autograd/ops.h"
 #include "fovea/core/kept_vector.h"
 #include "fovea/core/profile.h"
 
 namespace fovea::autograd {
 
+namespace {
+
+// Eight sums, because one would wait for each addition.
+FOVEA_CLONES double sum_in_double(const float* x, std::int64_t n) {
+  double lanes[8] = {};
+  std::int64_t i = 0;
+  for (; i + 8 <= n; i += 8) {
+#pragma omp simd
+    for (int lane = 0; lane < 8; ++lane) lanes[lane] += static_cast<double>(x[i + lane]);
+  }
+  for (; i < n; ++i) lanes[0] += static_cast<double>(x[i]);
+  return std::accumulate(lanes, lanes + 8, 0.0);
+}
+FOVEA_CLONES double product_in_double(const float* a, const float* b, std::int64_t n) {
+  double lanes[8] = {};
+  std::int64_t i = 0;
+  for (; i + 8 <= n; i += 8) {
+#pragma omp simd
+    for (int lane = 0; lane < 8; ++lane)
+      lanes[lane] += static_cast<double>(a[i + lane]) * static_cast<double>(b[i + lane]);
+  }
+  for (; i < n; ++i) lanes[0] += static_cast<double>(a[i]) * static_cast<double>(b[i]);
+  return std::accumulate(lanes, lanes + 8, 0.0);
+}
+FOVEA_CLONES void divide_into(const float* x, float divisor, std::int64_t n, float* y) {
+#pragma omp simd
+  for (std::int64_t i = 0; i < n; ++i) y[i] = x[i] / divisor;
+}
+FOVEA_CLONES void share_of_row(const float* x, float factor, std::int64_t n, float* y) {
+#pragma omp simd
+  for (std::int64_t i = 0; i < n; ++i) y[i] = x[i] * factor;
+}
+FOVEA_CLONES void unit_gradient(const float* y, const float* dy, float along, float length, std::int64_t n,
+                                float* dx) {
+#pragma omp simd
+  for (std::int64_t i = 0; i < n; ++i) dx[i] = (dy[i] - y[i] * along) / length;
+}
+FOVEA_CLONES void keep_larger(const float* row, std::int64_t number, std::int64_t n, float* largest,
+                              std::int64_t* best) {
+#pragma omp simd
+  for (std::int64_t i = 0; i < n; ++i) {
+    const bool larger = row[i] > largest[i];
+    largest[i] = larger ? row[i] : largest[i];
+    best[i] = larger ? number : best[i];
+  }
+}
+
+// body(entry, begin, end) for columns [begin, end) of each entry of x [B, T, D].
+template <class Body>
+void for_columns(const Shape& shape, Body&& body) {
+  constexpr std::int64_t columns = 256;
+  const std::int64_t dim = shape[2], across = (dim + columns - 1) / columns;
+  Executor& executor = shape.count() <= elements_of_piece ? serial_executor() : default_executor();
+  executor.parallel_for(shape[0] * across, [&](std::int64_t unit, int) {
+    const std::int64_t begin = unit % across * columns;
+    body(unit / across, begin, std::min(dim, begin + columns));
+  });
+}
+
+}  // namespace
+
 Var sum(const Var& x) {
   static constexpr ProfileLabel label{"sum", ProfilePart::elementwise};
   const ProfileSpan span(label, moved({&x}));
   expect_elements("sum", "x", x.value());
   Tensor total(DType::f32, {1});
-  double added = 0.0;
-  for (std::int64_t i = 0; i < x.value().count(); ++i) added += x.value().data<float>()[i];
-  *total.data<float>() = static_cast<float>(added);
+  KeptVector<double> sums(static_cast<std::size_t>(x.value().count() / elements_of_piece + 1));
+  for_pieces(x.value().count(), [&](std::int64_t begin, std::int64_t end) {
+    sums[begin / elements_of_piece] = sum_in_double(x.value().data<float>() + begin, end - begin);
+  });
+  *total.data<float>() = static_cast<float>(std::accumulate(sums.begin(), sums.end(), 0.0));
   return result_of(tape_of({&x}), total, [=](const Tensor& d) {
     Tensor dx(DType::f32, x.shape());
-    dx.fill(*d.data<float>());
+    for_pieces(dx.count(), [&](std::int64_t begin, std::int64_t end) {
+      std::fill(dx.data<float>() + begin, dx.data<float>() + end, *d.data<float>());
+    });
     accumulate(x, dx);
   });
 }
@@ -31,24 +100,25 @@ Var pool_mean(const Var& x, const KeptVector<std::int64_t>& lengths) {
   static constexpr ProfileLabel label{"pool mean", ProfilePart::elementwise};
   const ProfileSpan span(label, moved({&x}));
   const std::int64_t batch = x.size(0), time = x.size(1), dim = x.size(2);
-  Tensor out = Tensor::zeros(DType::f32, {batch, dim});
-  for (std::int64_t b = 0; b < batch; ++b) {
-    const float* rows = x.value().data<float>() + b * time * dim;
-    float* mean = out.data<float>() + b * dim;
-    for (std::int64_t t = 0; t < lengths[b]; ++t) {
-      for (std::int64_t i = 0; i < dim; ++i) mean[i] += rows[t * dim + i];
-    }
-    for (std::int64_t i = 0; i < dim; ++i) mean[i] /= static_cast<float>(lengths[b]);
-  }
+  Tensor out(DType::f32, {batch, dim});
+  for_columns(x.shape(), [&](std::int64_t b, std::int64_t begin, std::int64_t end) {
+    const float* rows = x.value().data<float>() + b * time * dim + begin;
+    float* mean = out.data<float>() + b * dim + begin;
+    std::fill_n(mean, end - begin, 0.0f);
+    for (std::int64_t t = 0; t < lengths[b]; ++t) add_row(rows + t * dim, end - begin, mean);
+    divide_into(mean, static_cast<float>(lengths[b]), end - begin, mean);
+  });
   return result_of(tape_of({&x}), out, [=](const Tensor& d) {
-    Tensor dx = Tensor::zeros(DType::f32, x.shape());
-    for (std::int64_t b = 0; b < batch; ++b) {
-      const float share = 1.0f / static_cast<float>(lengths[b]);
-      for (std::int64_t t = 0; t < lengths[b]; ++t) {
-        for (std::int64_t i = 0; i < dim; ++i)
-          dx.data<float>()[(b * time + t) * dim + i] = d.data<float>()[b * dim + i] * share;
-      }
-    }
+    Tensor dx(DType::f32, x.shape());
+    for_pieces_of_rows(batch * time, dim, [&](std::int64_t row, std::int64_t begin, std::int64_t end) {
+      const std::int64_t b = row / time;
+      float* to = dx.data<float>() + row * dim + begin;
+      if (row % time < lengths[b])
+        share_of_row(d.data<float>() + b * dim + begin, 1.0f / static_cast<float>(lengths[b]), end - begin,
+                     to);
+      else
+        std::fill_n(to, end - begin, 0.0f);
+    });
     accumulate(x, dx);
   });
 }
@@ -58,24 +128,22 @@ Var pool_max(const Var& x, const KeptVector<std::int64_t>& lengths) {
   const ProfileSpan span(label, moved({&x}));
   const std::int64_t batch = x.size(0), time = x.size(1), dim = x.size(2);
   Tensor out(DType::f32, {batch, dim});
-  KeptVector<std::int64_t> best(static_cast<std::size_t>(batch * dim));  // the row of each maximum
-  for (std::int64_t b = 0; b < batch; ++b) {
-    const float* rows = x.value().data<float>() + b * time * dim;
-    for (std::int64_t i = 0; i < dim; ++i) {
-      std::int64_t row = 0;
-      for (std::int64_t t = 1; t < lengths[b]; ++t) {
-        if (rows[t * dim + i] > rows[row * dim + i]) row = t;
-      }
-      best[b * dim + i] = row;
-      out.data<float>()[b * dim + i] = rows[row * dim + i];
-    }
-  }
+  KeptVector<std::int64_t> best(static_cast<std::size_t>(batch * dim), 0);  // the row of each maximum
+  for_columns(x.shape(), [&](std::int64_t b, std::int64_t begin, std::int64_t end) {
+    const float* rows = x.value().data<float>() + b * time * dim + begin;
+    float* largest = out.data<float>() + b * dim + begin;
+    std::copy_n(rows, end - begin, largest);
+    for (std::int64_t t = 1; t < lengths[b]; ++t)
+      keep_larger(rows + t * dim, t, end - begin, largest, best.data() + b * dim + begin);
+  });
   return result_of(tape_of({&x}), out, [=](const Tensor& d) {
-    Tensor dx = Tensor::zeros(DType::f32, x.shape());
-    for (std::int64_t b = 0; b < batch; ++b) {
-      for (std::int64_t i = 0; i < dim; ++i)
-        dx.data<float>()[(b * time + best[b * dim + i]) * dim + i] = d.data<float>()[b * dim + i];
-    }
+    Tensor dx(DType::f32, x.shape());
+    for_columns(x.shape(), [&](std::int64_t b, std::int64_t begin, std::int64_t end) {
+      float* to = dx.data<float>() + b * time * dim;
+      for (std::int64_t t = 0; t < time; ++t) std::fill_n(to + t * dim + begin, end - begin, 0.0f);
+      for (std::int64_t i = begin; i < end; ++i)
+        to[best[b * dim + i] * dim + i] = d.data<float>()[b * dim + i];
+    });
     accumulate(x, dx);
   });
 }
@@ -130,25 +198,29 @@ Var normalize_rows(const Var& x, float epsilon) {
   const std::int64_t dim = x.size(-1), rows = dim > 0 ? x.value().count() / dim : 0;
   Tensor out(DType::f32, x.shape());
   KeptVector<float> lengths(static_cast<std::size_t>(rows));
-  for (std::int64_t r = 0; r < rows; ++r) {
-    const float* row = x.value().data<float>() + r * dim;
-    double square = 0.0;
-    for (std::int64_t i = 0; i < dim; ++i) square += static_cast<double>(row[i]) * row[i];
-    lengths[r] = std::max(epsilon, static_cast<float>(std::sqrt(square)));
-    for (std::int64_t i = 0; i < dim; ++i) out.data<float>()[r * dim + i] = row[i] / lengths[r];
-  }
+  for_pieces(
+      rows,
+      [&](std::int64_t begin, std::int64_t end) {
+        for (std::int64_t r = begin; r < end; ++r) {
+          const float* row = x.value().data<float>() + r * dim;
+          lengths[r] = std::max(epsilon, static_cast<float>(std::sqrt(product_in_double(row, row, dim))));
+          divide_into(row, lengths[r], dim, out.data<float>() + r * dim);
+        }
+      },
+      dim);
   return result_of(tape_of({&x}), out, [=](const Tensor& d) {
     // y = x / |x|: dx = (d - y ⟨y, d⟩) / |x|; a row divided by epsilon has a constant divisor.
     Tensor dx(DType::f32, x.shape());
-    for (std::int64_t r = 0; r < rows; ++r) {
-      const float *y = out.data<float>() + r * dim, *dy = d.data<float>() + r * dim;
-      double along = 0.0;
-      if (lengths[r] > epsilon) {
-        for (std::int64_t i = 0; i < dim; ++i) along += static_cast<double>(y[i]) * dy[i];
-      }
-      for (std::int64_t i = 0; i < dim; ++i)
-        dx.data<float>()[r * dim + i] = (dy[i] - y[i] * static_cast<float>(along)) / lengths[r];
-    }
+    for_pieces(
+        rows,
+        [&](std::int64_t begin, std::int64_t end) {
+          for (std::int64_t r = begin; r < end; ++r) {
+            const float *y = out.data<float>() + r * dim, *dy = d.data<float>() + r * dim;
+            const double along = lengths[r] > epsilon ? product_in_double(y, dy, dim) : 0.0;
+            unit_gradient(y, dy, static_cast<float>(along), lengths[r], dim, dx.data<float>() + r * dim);
+          }
+        },
+        dim);
     accumulate(x, dx);
   });
 }

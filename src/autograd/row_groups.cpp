@@ -7,6 +7,7 @@
 #include "autograd/gemm.h"
 #include "autograd/record.h"
 #include "autograd/row_lengths.h"
+#include "core/clones.h"
 #include "fovea/core/kept_vector.h"
 #include "fovea/core/profile.h"
 
@@ -25,9 +26,12 @@ Var mix_rows(const Var& weight, const Var& x, std::span<const std::int64_t> leng
       checked_row_lengths("mix_rows", lengths, {.batch = batch, .most = rows});
   Tape* const tape = tape_of({&weight, &x});
   const Operands operands = operands_of(tape);
-  Tensor out = Tensor::zeros(DType::f32, {batch, kept, dim});
+  Tensor out(DType::f32, {batch, kept, dim});
   for (std::int64_t b = 0; b < batch; ++b) {
-    if (counts[b] == 0) continue;
+    if (counts[b] == 0) {
+      std::fill_n(out.data<float>() + b * kept * dim, kept * dim, 0.0f);
+      continue;
+    }
     gemm(kept, dim, counts[b], {weight.value().data<float>(), columns},
          {x.value().data<float>() + b * rows * dim, dim}, 0.0f, out.data<float>() + b * kept * dim, dim,
          operands);
@@ -89,6 +93,15 @@ void check_grouped(const char* function, const char* argument, const Var& rows, 
                           to_string(rows.shape()));
 }
 
+FOVEA_CLONES void add_scaled(const float* from, float factor, std::int64_t n, float* to) {
+#pragma omp simd
+  for (std::int64_t i = 0; i < n; ++i) to[i] += factor * from[i];
+}
+FOVEA_CLONES void put_scaled(const float* from, float factor, std::int64_t n, float* to) {
+#pragma omp simd
+  for (std::int64_t i = 0; i < n; ++i) to[i] = factor * from[i];
+}
+
 // Calls body(b, begin, end) for columns [begin, end) of each entry. Rows of a group are added in order.
 template <class Body>
 void for_columns(const RowGroups& groups, std::int64_t dim, Body&& body) {
@@ -100,30 +113,32 @@ void for_columns(const RowGroups& groups, std::int64_t dim, Body&& body) {
   });
 }
 
-// sums[b, group] += factor · rows[b, row], with the factor share[row], or 1 without `share`.
-void add_to_groups(const Tensor& rows, const RowGroups& groups, const float* share, const Tensor& sums) {
+// sums[b, group] = Σ factor · rows[b, row], with the factor share[row], or 1 without `share`.
+void sum_groups(const Tensor& rows, const RowGroups& groups, const float* share, const Tensor& sums) {
   const std::int64_t dim = rows.size(2);
   for_columns(groups, dim, [&](std::int64_t b, std::int64_t begin, std::int64_t end) {
+    float* to = sums.data<float>() + b * groups.kept * dim + begin;
+    for (std::int64_t group = 0; group < groups.kept; ++group)
+      std::fill_n(to + group * dim, end - begin, 0.0f);
     for (std::int64_t row = b * groups.rows; row < (b + 1) * groups.rows; ++row) {
       if (groups.group[row] < 0) continue;
-      const float factor = share ? share[row] : 1.0f;
-      const float* from = rows.data<float>() + row * dim;
-      float* to = sums.data<float>() + (b * groups.kept + groups.group[row]) * dim;
-      for (std::int64_t i = begin; i < end; ++i) to[i] += factor * from[i];
+      add_scaled(rows.data<float>() + row * dim + begin, share ? share[row] : 1.0f, end - begin,
+                 to + groups.group[row] * dim);
     }
   });
 }
 
-// rows[b, row] = factor · sums[b, group].
+// rows[b, row] = factor · sums[b, group], and 0 for a row without a group.
 void read_groups(const Tensor& sums, const RowGroups& groups, const float* share, const Tensor& rows) {
   const std::int64_t dim = rows.size(2);
   for_columns(groups, dim, [&](std::int64_t b, std::int64_t begin, std::int64_t end) {
     for (std::int64_t row = b * groups.rows; row < (b + 1) * groups.rows; ++row) {
-      if (groups.group[row] < 0) continue;
-      const float factor = share ? share[row] : 1.0f;
-      const float* from = sums.data<float>() + (b * groups.kept + groups.group[row]) * dim;
-      float* to = rows.data<float>() + row * dim;
-      for (std::int64_t i = begin; i < end; ++i) to[i] = factor * from[i];
+      float* to = rows.data<float>() + row * dim + begin;
+      if (groups.group[row] < 0)
+        std::fill_n(to, end - begin, 0.0f);
+      else
+        put_scaled(sums.data<float>() + (b * groups.kept + groups.group[row]) * dim + begin,
+                   share ? share[row] : 1.0f, end - begin, to);
     }
   });
 }
@@ -134,10 +149,10 @@ Var merge_rows(const Var& x, const RowGroups& groups) {
   static constexpr ProfileLabel label{"merge rows", ProfilePart::elementwise};
   const ProfileSpan span(label, moved({&x}));
   check_grouped("merge_rows", "x", x, groups, groups.rows);
-  Tensor out = Tensor::zeros(DType::f32, {groups.batch, groups.kept, x.size(2)});
-  add_to_groups(x.value(), groups, groups.share.data(), out);
+  Tensor out(DType::f32, {groups.batch, groups.kept, x.size(2)});
+  sum_groups(x.value(), groups, groups.share.data(), out);
   return result_of(tape_of({&x}), out, [=](const Tensor& d) {
-    Tensor dx = Tensor::zeros(DType::f32, x.shape());
+    Tensor dx(DType::f32, x.shape());
     read_groups(d, groups, groups.share.data(), dx);
     accumulate(x, dx);
   });
@@ -147,11 +162,11 @@ Var spread_rows(const Var& y, const RowGroups& groups) {
   static constexpr ProfileLabel label{"spread rows", ProfilePart::elementwise};
   const ProfileSpan span(label, moved({&y}));
   check_grouped("spread_rows", "y", y, groups, groups.kept);
-  Tensor out = Tensor::zeros(DType::f32, {groups.batch, groups.rows, y.size(2)});
+  Tensor out(DType::f32, {groups.batch, groups.rows, y.size(2)});
   read_groups(y.value(), groups, nullptr, out);
   return result_of(tape_of({&y}), out, [=](const Tensor& d) {
-    Tensor dy = Tensor::zeros(DType::f32, y.shape());
-    add_to_groups(d, groups, nullptr, dy);
+    Tensor dy(DType::f32, y.shape());
+    sum_groups(d, groups, nullptr, dy);
     accumulate(y, dy);
   });
 }

@@ -31,6 +31,43 @@ namespace fovea::autograd {
   return p * std::bit_cast<float>(exponent);
 }
 
+/// e^x for every x: infinite above 88.8, and below -87.3 subnormal down to 0. The same relative error.
+[[gnu::always_inline]] inline float vector_exp_of_all(float x) {
+  x = x < -104.0f ? -104.0f : x;
+  x = x > 89.0f ? 89.0f : x;
+  constexpr float magic = 12582912.0f;  // see vector_exp
+  const float shifted = x * 1.44269504f + magic;
+  const float n = shifted - magic;
+  float r = x - n * 0.693145752f;
+  r = r - n * 1.42860677e-6f;
+  float p = 1.98756915e-4f;
+  p = p * r + 1.39819994e-3f;
+  p = p * r + 8.33345189e-3f;
+  p = p * r + 4.16657963e-2f;
+  p = p * r + 1.66666656e-1f;
+  p = p * r + 5.00000000e-1f;
+  p = p * r * r + r + 1.0f;
+  // 2^n in two factors, because 2^128 and 2^-150 are no normal numbers.
+  const std::int32_t whole = static_cast<std::int32_t>(std::bit_cast<std::uint32_t>(shifted) - 0x4b400000u),
+                     half = whole >> 1;
+  const auto power = [](std::int32_t of) {
+    return std::bit_cast<float>(static_cast<std::uint32_t>(of + 127) << 23);
+  };
+  return p * power(half) * power(whole - half);
+}
+
+/// ln(1 + t) for t in [0, 1], relative error below 3e-7: 2 artanh(t / (2 + t)) by its series.
+[[gnu::always_inline]] inline float vector_log1p_of_share(float t) {
+  const float s = t / (2.0f + t), square = s * s;  // at most 1/9
+  float p = 1.0f / 13.0f;
+  p = p * square + 1.0f / 11.0f;
+  p = p * square + 1.0f / 9.0f;
+  p = p * square + 1.0f / 7.0f;
+  p = p * square + 1.0f / 5.0f;
+  p = p * square + 1.0f / 3.0f;
+  return 2.0f * (s + s * square * p);
+}
+
 /// e^x for x <= 0; below -87.3 it gives 2^-126, not 0. The relative error is below 2e-7 + |x|·8e-8: x is
 /// multiplied by log2 e first, and that product is rounded. Sums of exponentials bear that, because what is
 /// small adds little. It has 12 operations where vector_exp has 17.

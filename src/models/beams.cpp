@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "core/pieces.h"
 #include "fovea/autograd/ops.h"
 #include "fovea/core/error.h"
 #include "fovea/core/executor.h"
@@ -79,7 +80,9 @@ std::span<const float> Beams::Rows::before(std::size_t open) const {
 
 Beams::Rows Beams::rows_of(const float* logits, std::int64_t vocabulary) const {
   Rows rows{.unchanged = Tensor(DType::f32, {std::ssize(open_), vocabulary})};
-  std::copy_n(logits, rows.unchanged.count(), rows.unchanged.data<float>());
+  for_pieces(rows.unchanged.count(), [&](std::int64_t begin, std::int64_t end) {
+    std::copy(logits + begin, logits + end, rows.unchanged.data<float>() + begin);
+  });
   autograd::log_softmax_rows(rows.unchanged);
   if (options_.repetition_penalty == 1.0 && options_.rules.empty()) return rows;
   for (std::size_t i = 0; i < open_.size(); ++i) {

@@ -5,12 +5,13 @@
 #include <functional>
 #include <limits>
 #include <numeric>
+#include <optional>
 #include <string>
 #include <utility>
 
-#include "core/clones.h"
 #include "fovea/core/executor.h"
 #include "fovea/core/philox.h"
+#include "models/ranked.h"
 #include "models/sampling.h"
 
 namespace fovea::models {
@@ -32,156 +33,47 @@ void check_choices(const CallNames& names, const SampleOptions& options) {
 
 namespace {
 
-// Tokens with weights in proportion to their probabilities. They are brought into their order, most probable
-// first and of equals the smaller id, only as far as someone asks: a draw seldom looks further than a few
-// dozen of ten thousand, and sorting all of them took as long as the rest of the model.
-class Ranked {
- public:
-  explicit Ranked(std::vector<Choice> tokens) : tokens_(std::move(tokens)) {}
-  std::size_t size() const { return tokens_.size(); }
-  const Choice& operator[](std::size_t rank) {
-    while (rank >= sorted_) sort_more();
-    return tokens_[rank];
-  }
-  /// Drops all tokens but the first `count`.
-  void keep(std::size_t count) {
-    if (count >= tokens_.size()) return;
-    while (count > sorted_) sort_more();
-    tokens_.resize(count);
-    sorted_ = count;
-  }
-  std::vector<Choice>& tokens() { return tokens_; }
-
- private:
-  static bool before(const Choice& a, const Choice& b) {
-    return a.probability != b.probability ? a.probability > b.probability : a.id < b.id;
-  }
-  void sort_more() {
-    const auto begin = tokens_.begin() + static_cast<std::ptrdiff_t>(sorted_);
-    sorted_ = std::min(tokens_.size(), std::max<std::size_t>(64, 4 * sorted_));
-    const auto end = tokens_.begin() + static_cast<std::ptrdiff_t>(sorted_);
-    if (end != tokens_.end()) std::nth_element(begin, end, tokens_.end(), before);
-    std::sort(begin, end, before);
-  }
-  std::vector<Choice> tokens_;
-  std::size_t sorted_ = 0;
-};
-
-// The tokens that can be drawn, their weights, and the sum of these.
+// The tokens that can be drawn, and the sum of their weights.
 struct Drawn {
   Ranked tokens;
   double sum = 0.0;
 };
 
-// The most probable token, and of equals the smaller id.
-struct Best {
-  std::int32_t id;
-  double log_probability;
-};
-
-}  // namespace
-
-// Sixteen lanes keep a maximum each, so that the loop becomes vector code. With a branch for each number,
-// 50,257 of them took 45 us, a fiftieth of a token of GPT-2 in int8.
-FOVEA_CLONES float largest_of(const float* numbers, std::size_t count) {
-  constexpr std::size_t lanes = 16;
-  constexpr float infinity = std::numeric_limits<float>::infinity();
-  float largest[lanes];
-  int nan[lanes] = {};
-  for (float& one : largest) one = -infinity;
-  const std::size_t whole = count / lanes * lanes;
-  for (std::size_t i = 0; i < whole; i += lanes) {
-    for (std::size_t lane = 0; lane < lanes; ++lane) {
-      const float number = numbers[i + lane];
-      largest[lane] = number > largest[lane] ? number : largest[lane];
-      nan[lane] |= number != number ? 1 : 0;
-    }
-  }
-  for (std::size_t i = whole; i < count; ++i) {
-    largest[0] = std::max(largest[0], numbers[i]);
-    nan[0] |= std::isnan(numbers[i]) ? 1 : 0;
-  }
-  if (std::any_of(nan, nan + lanes, [](int one) { return one != 0; })) return infinity;
-  return *std::max_element(largest, largest + lanes);
-}
-
-namespace {
-
-// Intervals of log-probability in eighths of a nat below the best. The last one has all that are further
-// down.
-constexpr std::size_t intervals = 256;
-std::size_t interval_of(double place) {
-  return static_cast<std::size_t>(std::min(place, static_cast<double>(intervals - 1)));
-}
-
-// The last interval that the `count` best tokens reach into. Without it all tokens were copied and put in
-// order to find a few dozen of them.
-std::size_t last_interval(std::span<const float> log_probabilities, double best, std::size_t count) {
-  std::array<std::size_t, intervals> counts{};
-  for (const float one : log_probabilities) ++counts[interval_of(8.0 * (best - one))];
-  std::size_t last = 0, found = counts[0];
-  while (found < count && last + 1 < intervals) found += counts[++last];
-  return last;
-}
-
-Best best_of(std::span<const float> log_probabilities) {
-  constexpr float infinity = std::numeric_limits<float>::infinity();
-  const float best = largest_of(log_probabilities.data(), log_probabilities.size());
-  if (best == infinity) {
-    const auto at = std::ranges::find_if(log_probabilities, [](float value) { return !(value < infinity); });
-    throw InvalidArgument(
-        "choices", "log_probabilities", "numbers or -inf",
-        std::to_string(*at) + " at " + std::to_string(std::distance(log_probabilities.begin(), at)));
-  }
-  if (best == -infinity)
-    throw InvalidArgument("choices", "log_probabilities", "at least one token with a probability above 0",
-                          "none");
-  const auto at = std::ranges::find(log_probabilities, best);
-  return {static_cast<std::int32_t>(std::distance(log_probabilities.begin(), at)), best};
-}
-
-double sum_of(const std::vector<Choice>& tokens) {
+// Of these tokens, whose temperature is that of the options. At least `least` are left, if so many have a
+// probability.
+Drawn drawn(Ranked tokens, const SampleOptions& options, std::size_t least) {
   double sum = 0.0;
-  for (const Choice& token : tokens) sum += token.probability;
-  return sum;
-}
-
-// At least `least` tokens are left, if so many have a probability.
-Drawn drawn(std::span<const float> log_probabilities, const SampleOptions& options, std::size_t least = 1) {
-  check_choices({"choices"}, options);
-  const Best best = best_of(log_probabilities);
-  if (options.temperature == 0.0) return {Ranked({{best.id, 1.0}}), 1.0};
-  const std::size_t most =
-      options.top_k > 0 ? std::max(static_cast<std::size_t>(options.top_k), least) : log_probabilities.size();
-  const std::size_t last =
-      options.top_k > 0 ? last_interval(log_probabilities, best.log_probability, most) : intervals;
-  std::vector<Choice> finite;
-  if (options.top_k == 0) finite.reserve(log_probabilities.size());
-  for (std::size_t i = 0; i < log_probabilities.size(); ++i) {
-    const double one = log_probabilities[i];
-    if (std::isfinite(one) &&
-        (last + 1 >= intervals || interval_of(8.0 * (best.log_probability - one)) <= last))
-      finite.push_back({static_cast<std::int32_t>(i), one});
+  if (options.top_k > 0) {
+    tokens.keep(std::max(static_cast<std::size_t>(options.top_k), least));
+    sum = tokens.sum();
   }
-  Ranked tokens(std::move(finite));
-  tokens.keep(most);
-  for (Choice& token : tokens.tokens())
-    token.probability = std::exp((token.probability - best.log_probability) / options.temperature);
-  double sum = sum_of(tokens.tokens());
   if (options.top_p < 1.0) {
-    const double wanted = options.top_p * sum;
+    const double wanted = options.top_p * (options.top_k > 0 ? sum : tokens.sum_of_all());
     std::size_t count = 0;
-    for (sum = 0.0; count < tokens.size() && (sum < wanted || count < least); ++count)
-      sum += tokens[count].probability;
+    for (sum = 0.0; (sum < wanted || count < least) && tokens.has(count); ++count)
+      sum += tokens[count].weight;
     tokens.keep(count);
   }
   if (options.min_p > 0.0) {  // the largest weight is 1
     std::size_t count = 1;
-    while (count < tokens.size() && (tokens[count].probability >= options.min_p || count < least)) ++count;
+    while (tokens.has(count) && (tokens[count].weight >= options.min_p || count < least)) ++count;
     tokens.keep(count);
-    sum = sum_of(tokens.tokens());
+    sum = tokens.sum();
+  }
+  if (options.top_k == 0 && options.top_p == 1.0 && options.min_p == 0.0) {
+    tokens.keep_all();
+    sum = tokens.sum();
   }
   return {std::move(tokens), sum};
+}
+
+Drawn drawn(std::span<const float> log_probabilities, const SampleOptions& options, std::size_t least = 1) {
+  check_choices({"choices"}, options);
+  const bool greedy = options.temperature == 0.0;
+  Ranked tokens(log_probabilities, greedy ? 1.0 : options.temperature);
+  if (!greedy) return drawn(std::move(tokens), options, least);
+  tokens.keep(1);
+  return {std::move(tokens), 1.0};
 }
 
 }  // namespace
@@ -189,8 +81,8 @@ Drawn drawn(std::span<const float> log_probabilities, const SampleOptions& optio
 std::vector<Choice> choices(std::span<const float> log_probabilities, const SampleOptions& options) {
   Drawn from = drawn(log_probabilities, options);
   std::vector<Choice> result;
-  for (std::size_t rank = 0; rank < from.tokens.size(); ++rank)
-    result.push_back({from.tokens[rank].id, from.tokens[rank].probability / from.sum});
+  for (std::size_t rank = 0; from.tokens.has(rank); ++rank)
+    result.push_back({from.tokens[rank].id, from.tokens[rank].weight / from.sum});
   return result;
 }
 
@@ -198,25 +90,35 @@ std::vector<std::int32_t> kept_ids(std::span<const float> log_probabilities, con
                                    std::size_t least) {
   Drawn from = drawn(log_probabilities, options, least);
   std::vector<std::int32_t> ids;
-  for (const Choice& token : from.tokens.tokens()) ids.push_back(token.id);
+  for (const Token& token : from.tokens.tokens()) ids.push_back(token.id);
   return ids;
 }
 
 namespace {
 
-// The first token, by rank, at which the sum from `before` on exceeds `uniform`.
-template <class Tokens>
-std::int32_t token_at(Tokens& tokens, double before, double all, double uniform) {
-  double sum = before;
-  for (std::size_t rank = 0; rank < tokens.size(); ++rank) {
-    sum += tokens[rank].probability / all;
+// The token at which the running sum exceeds `uniform`, if it is one of the first `most`.
+std::optional<std::int32_t> token_at(Ranked& tokens, double all, double uniform, std::size_t most) {
+  double sum = 0.0;
+  for (std::size_t rank = 0; rank < most && tokens.has(rank); ++rank) {
+    sum += tokens[rank].weight / all;
     if (uniform < sum) return tokens[rank].id;
   }
-  // Rounding may leave the sum slightly below 1. The rest belongs to the last token with a positive
-  // probability.
-  std::size_t last = tokens.size() - 1;
-  while (last > 0 && !(tokens[last].probability > 0.0)) --last;
+  return {};
+}
+
+// Rounding may leave the sum slightly below 1. The rest belongs to the last token with a positive
+// probability.
+std::int32_t last_of(Ranked& tokens) {
+  std::size_t last = tokens.tokens().size() - 1;
+  while (last > 0 && !(tokens[last].weight > 0.0)) --last;
   return tokens[last].id;
+}
+
+// Intervals of log-probability in eighths of a nat below the best. The last one has all that are further
+// down.
+constexpr std::size_t intervals = 256;
+std::size_t interval_of(double place) {
+  return static_cast<std::size_t>(std::min(place, static_cast<double>(intervals - 1)));
 }
 
 // Sums of weights by intervals, the most probable first.
@@ -236,55 +138,108 @@ std::size_t interval_at(const Sums& sums, double all, double uniform, double& be
   return chosen;
 }
 
-// A draw without cuts, of which nobody needs the order of all tokens. One sweep over the vocabulary adds up
-// weights by eighths of a nat below the best. The running sum of `choices` then exceeds `uniform` among those
-// of one eighth, which is divided in the same way until few are left, and they alone are sorted. So the token
-// is that of the running sum, up to the rounding of sums.
-std::int32_t drawn_of_all(std::span<const float> log_probabilities, double best, double temperature,
-                          double uniform) {
-  const auto eighth = [&](std::size_t i) {
-    return interval_of(8.0 * ((best - log_probabilities[i]) / temperature));
+// A draw from so many tokens that their order would cost more than all else. One sweep over the vocabulary
+// adds up weights by eighths of a nat below the best. The running sum of `choices` then exceeds a share among
+// those of one eighth, which is divided in the same way until few are left, and they alone are sorted. So the
+// token is that of the running sum, up to the rounding of sums.
+class Weighed {
+ public:
+  Weighed(std::span<const float> log_probabilities, double best, double temperature)
+      : log_probabilities_(log_probabilities),
+        best_(best),
+        temperature_(temperature),
+        weights_(log_probabilities.size()) {
+    // Pieces of one size, so that no bit depends on the threads. Smaller vocabularies stay on the calling
+    // thread.
+    constexpr std::size_t piece = 1 << 15;
+    std::vector<Sums> of_pieces((weights_.size() + piece - 1) / piece);
+    default_executor().parallel_for(std::ssize(of_pieces), [&](std::int64_t unit, int) {
+      const auto n = static_cast<std::size_t>(unit);
+      for (std::size_t i = n * piece; i < std::min(weights_.size(), (n + 1) * piece); ++i) {
+        weights_[i] = std::exp((log_probabilities_[i] - best_) / temperature_);
+        of_pieces[n][eighth(i)] += weights_[i];
+      }
+    });
+    for (const Sums& of_piece : of_pieces)
+      std::ranges::transform(sums_, of_piece, sums_.begin(), std::plus<>());
+    all_ = std::accumulate(sums_.begin(), sums_.end(), 0.0);
+  }
+
+  struct Place {
+    std::int32_t id;
+    double end;  // the running sum with this token
   };
-  std::vector<double> weights(log_probabilities.size());
-  // Pieces of one size, so that no bit depends on the threads. Smaller vocabularies stay on the calling
-  // thread.
-  constexpr std::size_t piece = 1 << 15;
-  const std::size_t pieces = (weights.size() + piece - 1) / piece;
-  std::vector<Sums> of_pieces(pieces);
-  default_executor().parallel_for(static_cast<std::int64_t>(pieces), [&](std::int64_t unit, int) {
-    const auto n = static_cast<std::size_t>(unit);
-    for (std::size_t i = n * piece; i < std::min(weights.size(), (n + 1) * piece); ++i) {
-      weights[i] = std::exp((log_probabilities[i] - best) / temperature);
-      of_pieces[n][eighth(i)] += weights[i];
+  /// Where the running sum, of which the last is 1, exceeds `share`.
+  Place at(double share) const {
+    double before = 0.0;
+    const std::size_t first = interval_at(sums_, all_, share, before);
+    std::vector<Choice> left;
+    for (std::size_t i = 0; i < weights_.size(); ++i) {
+      if (weights_[i] > 0.0 && eighth(i) == first)
+        left.push_back({static_cast<std::int32_t>(i), weights_[i]});
     }
-  });
-  Sums sums{};
-  for (const Sums& of_piece : of_pieces) std::ranges::transform(sums, of_piece, sums.begin(), std::plus<>());
-  const double all = std::accumulate(sums.begin(), sums.end(), 0.0);
-  double before = 0.0;
-  std::size_t chosen = interval_at(sums, all, uniform, before);
-  std::vector<Choice> left;
-  for (std::size_t i = 0; i < weights.size(); ++i) {
-    if (weights[i] > 0.0 && eighth(i) == chosen) left.push_back({static_cast<std::int32_t>(i), weights[i]});
+    divide(left, share, before);
+    for (const Choice& token : left) {
+      before += token.probability / all_;
+      if (share < before) return {token.id, before};
+    }
+    return {left.back().id, before};  // all of them have a weight
   }
-  constexpr std::size_t few = 64;
-  const auto log_probability = [&](const Choice& token) {
-    return static_cast<double>(log_probabilities[static_cast<std::size_t>(token.id)]);
-  };
-  while (left.size() > few) {
-    const auto [least, most] = std::ranges::minmax(left, {}, log_probability);
-    if (log_probability(least) == log_probability(most)) break;  // equals are in order: by their ids
-    const double first = log_probability(most), scale = intervals / (first - log_probability(least));
-    const auto interval = [&](const Choice& token) {
-      return interval_of((first - log_probability(token)) * scale);
+
+ private:
+  std::size_t eighth(std::size_t i) const {
+    return interval_of(8.0 * ((best_ - log_probabilities_[i]) / temperature_));
+  }
+  // Leaves few tokens, in their order, with that at which the running sum from `before` on exceeds `share`.
+  void divide(std::vector<Choice>& left, double share, double& before) const {
+    constexpr std::size_t few = 64;
+    const auto log_probability = [&](const Choice& token) {
+      return static_cast<double>(log_probabilities_[static_cast<std::size_t>(token.id)]);
     };
-    sums = {};
-    for (const Choice& token : left) sums[interval(token)] += token.probability;
-    chosen = interval_at(sums, all, uniform, before);
-    std::erase_if(left, [&](const Choice& token) { return interval(token) != chosen; });
+    while (left.size() > few) {
+      const auto [least, most] = std::ranges::minmax(left, {}, log_probability);
+      if (log_probability(least) == log_probability(most)) return;  // equals are in order: by their ids
+      const double first = log_probability(most), scale = intervals / (first - log_probability(least));
+      const auto interval = [&](const Choice& token) {
+        return interval_of((first - log_probability(token)) * scale);
+      };
+      Sums sums{};
+      for (const Choice& token : left) sums[interval(token)] += token.probability;
+      const std::size_t chosen = interval_at(sums, all_, share, before);
+      std::erase_if(left, [&](const Choice& token) { return interval(token) != chosen; });
+    }
+    std::ranges::stable_sort(left, std::greater<>(), log_probability);
   }
-  if (left.size() <= few) std::ranges::stable_sort(left, std::greater<>(), log_probability);
-  return token_at(left, before, all, uniform);
+
+  std::span<const float> log_probabilities_;
+  double best_, temperature_;
+  std::vector<double> weights_;
+  Sums sums_{};
+  double all_ = 0.0;
+};
+
+// Without cuts, or cut by top_p alone: of the first few tokens, or of all by intervals.
+std::int32_t drawn_by_share(Ranked tokens, std::span<const float> log_probabilities,
+                            const SampleOptions& options, double uniform) {
+  constexpr std::size_t few = 512;  // most draws of a trained model are among them
+  const double all = tokens.sum_of_all();
+  if (options.top_p == 1.0) {
+    if (const auto id = token_at(tokens, all, uniform, few)) return *id;
+  } else {
+    double sum = 0.0;
+    std::size_t count = 0;
+    while (sum < options.top_p * all && count < few && tokens.has(count)) sum += tokens[count++].weight;
+    if (sum >= options.top_p * all || !tokens.has(count)) {
+      const auto id = token_at(tokens, sum, uniform, count);
+      tokens.keep(count);
+      return id ? *id : last_of(tokens);
+    }
+  }
+  const Weighed weighed(log_probabilities, tokens.best().log_probability, options.temperature);
+  if (options.top_p == 1.0) return weighed.at(uniform).id;
+  // Just below the share and the sum, so that one that is reached exactly is the last.
+  const double end = weighed.at(std::nextafter(options.top_p, 0.0)).end;
+  return weighed.at(std::min(uniform * end, std::nextafter(end, 0.0))).id;
 }
 
 }  // namespace
@@ -293,14 +248,13 @@ std::int32_t sample(std::span<const float> log_probabilities, const SampleOption
   if (!(uniform >= 0.0 && uniform < 1.0))
     throw InvalidArgument("sample", "uniform", "in [0, 1)", std::to_string(uniform));
   check_choices({"sample"}, options);
-  const bool cut = options.top_k > 0 || options.top_p < 1.0 || options.min_p > 0.0;
-  if (cut && options.temperature > 0.0) {
-    Drawn from = drawn(log_probabilities, options);
-    return token_at(from.tokens, 0.0, from.sum, uniform);
-  }
-  const Best best = best_of(log_probabilities);
-  if (options.temperature == 0.0) return best.id;
-  return drawn_of_all(log_probabilities, best.log_probability, options.temperature, uniform);
+  if (options.temperature == 0.0) return best_of(log_probabilities).id;
+  Ranked tokens(log_probabilities, options.temperature);
+  if (options.top_k == 0 && options.min_p == 0.0)
+    return drawn_by_share(std::move(tokens), log_probabilities, options, uniform);
+  Drawn from = drawn(std::move(tokens), options, 1);
+  const auto id = token_at(from.tokens, from.sum, uniform, from.tokens.tokens().size());
+  return id ? *id : last_of(from.tokens);
 }
 
 double uniform_of(std::uint64_t seed, std::int64_t index, std::uint32_t draw) {

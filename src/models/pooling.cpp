@@ -13,10 +13,12 @@ namespace fovea::models {
 namespace {
 
 FOVEA_CLONES void add_into(const float* row, std::int64_t n, double* sum) {
+#pragma omp simd
   for (std::int64_t i = 0; i < n; ++i) sum[i] += row[i];
 }
 
 FOVEA_CLONES void keep_larger(const float* row, std::int64_t n, double* largest) {
+#pragma omp simd
   for (std::int64_t i = 0; i < n; ++i) {
     const double next = row[i];
     largest[i] = largest[i] < next ? next : largest[i];

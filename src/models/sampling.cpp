@@ -7,6 +7,7 @@
 #include <string>
 #include <utility>
 
+#include "core/pieces.h"
 #include "fovea/core/philox.h"
 #include "fovea/core/profile.h"
 #include "fovea/models/generate_until.h"
@@ -102,7 +103,9 @@ void write_next(std::span<const float> logits, std::span<const std::int32_t> rea
   const ProfileSpan span(label, {.bytes = 4.0 * static_cast<double>(logits.size())});
   const double uniform = uniform_of(options.seed, options.first + std::ssize(written.ids));
   Tensor own(DType::f32, {1, std::ssize(logits)});
-  std::copy(logits.begin(), logits.end(), own.data<float>());
+  for_pieces(own.count(), [&](std::int64_t begin, std::int64_t end) {
+    std::copy(logits.begin() + begin, logits.begin() + end, own.data<float>() + begin);
+  });
   autograd::log_softmax_rows(own);
   const std::span<const float> log_probabilities(own.data<float>(), logits.size());
   std::int32_t id = 0;

@@ -42,18 +42,27 @@ CacheLayer BlockAttention::open_layer() const {
 
 namespace {
 
-// Elements of `count` rows of two tensors, side by side in rows of `size` elements, or back.
+// Elements of `count` rows of two tensors, side by side in rows of `size` elements whose last ones become 0,
+// or back. A prompt of 512 tokens has 2 MB of them in a layer 512 wide.
 void put_rows(const float* keys, const float* values, std::int64_t count, std::int64_t width,
               std::int64_t size, float* to) {
-  for (std::int64_t i = 0; i < count; ++i) {
-    std::copy_n(keys + i * width, width, to + i * size);
-    std::copy_n(values + i * width, width, to + i * size + width);
-  }
+  for_pieces(
+      count,
+      [&](std::int64_t begin, std::int64_t end) {
+        for (std::int64_t i = begin; i < end; ++i) {
+          std::copy_n(keys + i * width, width, to + i * size);
+          std::copy_n(values + i * width, width, to + i * size + width);
+          std::fill_n(to + i * size + 2 * width, size - 2 * width, 0.0f);
+        }
+      },
+      size);
 }
 Tensor taken(const float* from, const Shape& shape, std::int64_t size) {
   Tensor rows(DType::f32, shape);
-  for (std::int64_t i = 0; i < shape[0] * shape[1]; ++i)
-    std::copy_n(from + i * size, shape[2], rows.data<float>() + i * shape[2]);
+  for_pieces_of_rows(
+      shape[0] * shape[1], shape[2], [&](std::int64_t i, std::int64_t begin, std::int64_t end) {
+        std::copy(from + i * size + begin, from + i * size + end, rows.data<float>() + i * shape[2] + begin);
+      });
   return rows;
 }
 
@@ -157,11 +166,13 @@ class BlockAttention::Reader {
 
   Near near_of(const Sequence& sequence, const Tokens& tokens, const float* keys, const float* values) const {
     const std::int64_t held = tokens.first % o_.block;
-    Near near{.rows = Tensor::zeros(DType::f32, {held + tokens.count, size_}),
-              .few = Tensor::zeros(DType::f32, {(1 + finished_by(tokens)) * o_.kept, size_})};
+    Near near{.rows = Tensor(DType::f32, {held + tokens.count, size_}),
+              .few = Tensor(DType::f32, {(1 + finished_by(tokens)) * o_.kept, size_})};
     if (const ConstTensorView last = to_.cache.last_row(to_.open, sequence)) {
       std::copy_n(last.data<float>(), held * size_, near.rows.data<float>());
       std::copy_n(last.data<float>() + o_.block * size_, o_.kept * size_, near.few.data<float>());
+    } else {
+      std::fill_n(near.few.data<float>(), o_.kept * size_, 0.0f);
     }
     put_rows(keys, values, tokens.count, layer_.width(), size_, near.rows.data<float>() + held * size_);
     return near;
@@ -193,8 +204,9 @@ class BlockAttention::Reader {
       std::copy_n(few + t % o_.block * piece, piece, pieces.data<float>() + (t - tokens.first) * piece);
     }
     to_.cache.append(to_.finished, sequence, pieces, {});
-    Tensor last = Tensor::zeros(DType::f32, {(o_.block + o_.kept) * size_});
+    Tensor last(DType::f32, {(o_.block + o_.kept) * size_});
     const std::int64_t held = tokens.end() % o_.block;
+    std::fill_n(last.data<float>() + held * size_, (o_.block - held) * size_, 0.0f);
     std::copy_n(near.rows.data<float>() + (near.rows.size(0) - held) * size_, held * size_,
                 last.data<float>());
     std::copy_n(near.few.data<float>() + (near.few.size(0) - o_.kept) * size_, o_.kept * size_,

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "core/pieces.h"
+
 namespace fovea::nn {
 
 Tensor cut_patches(const Tensor& images, std::int64_t patch, std::int64_t margin) {
@@ -14,18 +16,23 @@ Tensor cut_patches(const Tensor& images, std::int64_t patch, std::int64_t margin
   const std::int64_t batch = images.size(0), height = images.size(1), width = images.size(2);
   const std::int64_t channels = images.size(3), window = patch + 2 * margin;
   const std::int64_t rows = height / patch, columns = width / patch;
-  Tensor result = Tensor::zeros(DType::f32, {batch, rows * columns, window * window * channels});
-  float* to = result.data<float>();
-  for (std::int64_t i = 0; i < batch * rows * columns; ++i) {
-    const float* image = images.data<float>() + i / (rows * columns) * height * width * channels;
-    const std::int64_t top = i / columns % rows * patch - margin, left = i % columns * patch - margin;
-    const std::int64_t begin = std::max<std::int64_t>(left, 0), end = std::min(left + window, width);
-    for (std::int64_t y = top; y < top + window; ++y, to += window * channels) {
-      if (y < 0 || y >= height) continue;
-      std::copy_n(image + (y * width + begin) * channels, (end - begin) * channels,
-                  to + (begin - left) * channels);
-    }
-  }
+  const std::int64_t count = batch * rows * columns, run = window * channels, size = window * run;
+  Tensor result(DType::f32, {batch, rows * columns, size});
+  for_pieces(
+      count,
+      [&](std::int64_t first, std::int64_t last) {
+        for (std::int64_t i = first; i < last; ++i) {
+          const float* image = images.data<float>() + i / (rows * columns) * height * width * channels;
+          const std::int64_t top = i / columns % rows * patch - margin, left = i % columns * patch - margin,
+                             begin = std::max<std::int64_t>(left, 0), end = std::min(left + window, width);
+          float* to = result.data<float>() + i * size;
+          if (margin > 0) std::fill_n(to, size, 0.0f);  // what lies outside the picture
+          for (std::int64_t y = std::max<std::int64_t>(top, 0); y < std::min(top + window, height); ++y)
+            std::copy_n(image + (y * width + begin) * channels, (end - begin) * channels,
+                        to + (y - top) * run + (begin - left) * channels);
+        }
+      },
+      size);
   return result;
 }
 

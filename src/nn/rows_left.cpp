@@ -2,10 +2,20 @@
 
 #include <string>
 
+#include "core/clones.h"
 #include "core/pieces.h"
 #include "nn/row_means.h"
 
 namespace fovea::nn {
+
+namespace {
+
+FOVEA_CLONES void add_share(const float* from, float divisor, std::int64_t n, float* to) {
+#pragma omp simd
+  for (std::int64_t i = 0; i < n; ++i) to[i] += from[i] / divisor;
+}
+
+}  // namespace
 
 Tensor mean_over_heads(const Tensor& keys, std::int64_t heads) {
   const std::int64_t rows = keys.size(0) * keys.size(1), dim = keys.size(2) / heads;
@@ -16,8 +26,7 @@ Tensor mean_over_heads(const Tensor& keys, std::int64_t heads) {
         for (std::int64_t row = begin; row < end; ++row) {
           float* to = mean.data<float>() + row * dim;
           for (std::int64_t head = 0; head < heads; ++head) {
-            const float* from = keys.data<float>() + (row * heads + head) * dim;
-            for (std::int64_t i = 0; i < dim; ++i) to[i] += from[i] / static_cast<float>(heads);
+            add_share(keys.data<float>() + (row * heads + head) * dim, static_cast<float>(heads), dim, to);
           }
         }
       },

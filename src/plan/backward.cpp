@@ -137,7 +137,7 @@ void finish_side(const AttentionPlan::Impl& plan, const Call& call, const Side<T
   const RowMap& map = side.map;
   const auto d_mapped = read_only<T>(side.from->kernel);
   if (const TensorView& d_bias = call.gradients[map.bias])
-    bias_gradient<T>(side.rows, plan.score_dim(), d_mapped, d_bias.data<T>());
+    bias_gradient<T>(side.rows, plan.score_dim(), d_mapped, d_bias.data<T>(), executor);
   const ConstTensorView& matrix = call.arguments[map.matrix];
   const bool normalized = map.norm != RowMap::Norm::none;
   if (!matrix && !normalized) {

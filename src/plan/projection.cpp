@@ -66,13 +66,19 @@ void weight_gradient(const RowSizes& s, const Projection<T>& p, const kernels::O
 }
 
 template <class T>
-void bias_gradient(const RowSizes& s, std::int64_t out, const kernels::Operand<const T*>& dy, T* d_bias) {
-  std::fill_n(d_bias, out, T{0});
-  for (std::int64_t b = 0; b < s.batch; ++b) {
-    for (std::int64_t h = 0; h < s.heads; ++h) {
-      for (std::int64_t r = 0; r < s.rows; ++r) add_scaled(T{1}, dy.row(b, h, r), out, d_bias);
+void bias_gradient(const RowSizes& s, std::int64_t out, const kernels::Operand<const T*>& dy, T* d_bias,
+                   Executor& executor) {
+  constexpr std::int64_t columns = 16;  // at least a line of each row
+  executor.parallel_for((out + columns - 1) / columns, [&](std::int64_t unit, int) {
+    const std::int64_t begin = unit * columns, width = std::min(columns, out - begin);
+    T* to = d_bias + begin;
+    std::fill_n(to, width, T{0});
+    for (std::int64_t b = 0; b < s.batch; ++b) {
+      for (std::int64_t h = 0; h < s.heads; ++h) {
+        for (std::int64_t r = 0; r < s.rows; ++r) add_scaled(T{1}, dy.row(b, h, r) + begin, width, to);
+      }
     }
-  }
+  });
 }
 
 namespace {
@@ -181,6 +187,7 @@ void gain_gradient(const RowSizes& s, const RowNorm& norm, const kernels::Operan
         const T *row = x.row(b, h, r), *from = dy.row(b, h, r);
         if (all_zero(from, norm.dim)) continue;
         const T inverse = inverse_norm(norm.map.norm, row, norm.dim).length;
+#pragma omp simd
         for (std::int64_t d = 0; d < norm.dim; ++d) sum[d] += from[d] * row[d] * inverse;
       }
     }
@@ -206,7 +213,8 @@ void gain_gradient(const RowSizes& s, const RowNorm& norm, const kernels::Operan
                                 const kernels::Operand<T*>&, Executor&);                                     \
   template void weight_gradient<T>(const RowSizes&, const Projection<T>&, const kernels::Operand<const T*>&, \
                                    const kernels::Operand<const T*>&, T*, Executor&);                        \
-  template void bias_gradient<T>(const RowSizes&, std::int64_t, const kernels::Operand<const T*>&, T*);      \
+  template void bias_gradient<T>(const RowSizes&, std::int64_t, const kernels::Operand<const T*>&, T*,       \
+                                 Executor&);                                                                 \
   template void normalize_rows<T>(const RowSizes&, const RowNorm&, const kernels::Operand<const T*>&,        \
                                   const kernels::Operand<T*>&, Executor&, const RowSelection&);              \
   template void normalize_rows_back<T>(const RowSizes&, const RowNorm&, const kernels::Operand<const T*>&,   \

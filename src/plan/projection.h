@@ -69,7 +69,8 @@ void weight_gradient(const RowSizes& sizes, const Projection<T>& projection,
                      Executor& executor);
 /// db = Σ dy.
 template <class T>
-void bias_gradient(const RowSizes& sizes, std::int64_t out, const kernels::Operand<const T*>& dy, T* d_bias);
+void bias_gradient(const RowSizes& sizes, std::int64_t out, const kernels::Operand<const T*>& dy, T* d_bias,
+                   Executor& executor);
 
 /// A norm and its gain; the gain is empty if there is none.
 struct RowNorm {

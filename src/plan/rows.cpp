@@ -122,22 +122,30 @@ ConstTensorView widened(const ConstTensorView& view, Tensor& copy, Executor& exe
   return copy;
 }
 
-void clear_rows(const TensorView& view) {
+void clear_rows(const TensorView& view, Executor& executor) {
   if (!view || view.count() == 0) return;
   const auto element = static_cast<std::int64_t>(size_of(view.dtype()));
-  if (view.contiguous()) {
-    std::fill_n(view.raw(), view.count() * element, std::byte{0});
-    return;
-  }
-  const std::int64_t width = view.rank() > 0 ? view.size(-1) : 1, rows = view.count() / width;
-  for (std::int64_t n = 0; n < rows; ++n) {
-    std::int64_t offset = 0, rest = n;
+  const bool contiguous = view.contiguous();
+  // A contiguous view is cut where a core's second-level cache is full of zeros.
+  constexpr std::int64_t piece = 1 << 18;
+  const std::int64_t last = view.rank() > 0 ? view.size(-1) : 1, bytes = view.count() * element,
+                     width = contiguous ? std::min(piece, bytes) : last * element,
+                     rows = (bytes + width - 1) / width;
+  const auto offset_of = [&](std::int64_t row) {
+    if (contiguous) return row * width;
+    std::int64_t offset = 0;
     for (int axis = view.rank() - 2; axis >= 0; --axis) {
-      offset += rest % view.size(axis) * view.stride(axis);
-      rest /= view.size(axis);
+      offset += row % view.size(axis) * view.stride(axis);
+      row /= view.size(axis);
     }
-    std::fill_n(view.raw() + offset * element, width * element, std::byte{0});
-  }
+    return offset * element;
+  };
+  const std::int64_t group = std::max<std::int64_t>(piece / width, 1);
+  executor.parallel_for((rows + group - 1) / group, [&](std::int64_t unit, int) {
+    for (std::int64_t row = unit * group; row < std::min(rows, (unit + 1) * group); ++row)
+      std::fill_n(view.raw() + offset_of(row), contiguous ? std::min(width, bytes - row * width) : width,
+                  std::byte{0});
+  });
 }
 
 }  // namespace fovea

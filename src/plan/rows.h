@@ -75,6 +75,6 @@ void add_rows(const ConstTensorView& from, const TensorView& to, Executor& execu
 ConstTensorView widened(const ConstTensorView& view, Tensor& copy, Executor& executor);
 
 /// Sets every element to 0, for any rank. Does nothing for an empty view.
-void clear_rows(const TensorView& view);
+void clear_rows(const TensorView& view, Executor& executor = serial_executor());
 
 }  // namespace fovea

@@ -85,6 +85,68 @@ TEST(Sampling, ManyTokensAreInTheOrderOfASort) {
   }
 }
 
+// Only tokens that a cut may leave are ranked, and pieces of the vocabulary are looked through by threads.
+TEST(Sampling, CutsOfManyTokensAreThoseOfTheDefinition) {
+  constexpr std::size_t count = 70000;  // three pieces
+  PhiloxStream random(13);
+  for (const double spread : {0.0, 0.5, 3.0}) {
+    std::vector<float> p;
+    for (std::size_t i = 0; i < count; ++i)
+      p.push_back(i % 50 == 7 ? never : static_cast<float>(spread * std::log(random.next_uniform() + 1e-3f)));
+    Ids order;
+    for (std::size_t i = 0; i < count; ++i) {
+      if (p[i] != never) order.push_back(static_cast<std::int32_t>(i));
+    }
+    std::stable_sort(order.begin(), order.end(), [&](auto a, auto b) { return p[a] > p[b]; });
+    const double temperature = 1.5;
+    const auto weight = [&](std::int32_t id) { return std::exp((p[id] - p[order.front()]) / temperature); };
+    for (const SampleOptions& options : {SampleOptions{.top_p = 0.003},
+                                         {.top_p = 0.3},
+                                         {.top_p = 0.95},
+                                         {.min_p = 0.9},
+                                         {.min_p = 0.1},
+                                         {.top_k = 700, .top_p = 0.4},
+                                         {.top_k = 5000, .min_p = 0.5},
+                                         {.top_p = 0.5, .min_p = 0.7}}) {
+      SampleOptions hot = options;
+      hot.temperature = temperature;
+      Ids left = order;
+      if (hot.top_k > 0) left.resize(static_cast<std::size_t>(hot.top_k));
+      if (hot.top_p < 1.0) {
+        double all = 0.0, sum = 0.0;
+        for (const std::int32_t id : left) all += weight(id);
+        std::size_t kept = 0;
+        // Sums in other orders differ by 1e-12 of the whole: no token is as near to the share.
+        while (kept < left.size() && sum < hot.top_p * all) sum += weight(left[kept++]);
+        left.resize(kept);
+      }
+      std::erase_if(left, [&](std::int32_t id) { return weight(id) < hot.min_p; });
+      double all = 0.0;
+      for (const std::int32_t id : left) all += weight(id);
+      for (const int threads : {1, 3}) {
+        const auto pool = make_thread_pool(threads);
+        set_default_executor(pool.get());
+        const auto kept = choices(p, hot);
+        // Of equal tokens rounding may leave one more, or one less.
+        ASSERT_NEAR(static_cast<double>(kept.size()), static_cast<double>(left.size()), spread == 0.0 ? 1 : 0)
+            << spread << ", k " << hot.top_k << ", p " << hot.top_p << ", min p " << hot.min_p;
+        double sum = 0.0;
+        for (std::size_t rank = 0; rank < std::min(kept.size(), left.size()); ++rank) {
+          ASSERT_EQ(kept[rank].id, left[rank]) << spread << ", " << rank;
+          // A draw in the middle of a token's share is that token.
+          const double share = kept[rank].probability;
+          if (spread > 0.0 && rank % (1 + left.size() / 20) == 0)
+            ASSERT_EQ(sample(p, hot, sum + 0.5 * share), kept[rank].id) << spread << ", " << rank;
+          sum += share;
+          ASSERT_NEAR(kept[rank].probability, weight(left[rank]) / all,
+                      1e-4 / static_cast<double>(left.size()));
+        }
+        set_default_executor(nullptr);
+      }
+    }
+  }
+}
+
 // Without cuts the vocabulary is not ranked, and pieces of it are weighed by several threads.
 TEST(Sampling, ADrawWithoutCutsIsTheTokenOfTheRunningSum) {
   constexpr std::size_t count = 70000;  // three pieces

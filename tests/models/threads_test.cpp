@@ -114,6 +114,39 @@ TEST(Threads, DoNotChangeTheBitsOfAnRnn) {
   }
 }
 
+// The memory of a padded batch is more than one thread copies.
+TEST(Threads, ShareTheMemoryOfAPaddedBatch) {
+  const auto model = make_transformer({.vocabulary = small_vocabulary,
+                                       .dim = 4 * dim,
+                                       .feed_forward = 300,
+                                       .heads = 4,
+                                       .encoder_layers = 1,
+                                       .decoder_layers = 1},
+                                      7);
+  const Batch batch = some_batch();
+  const std::vector<std::int32_t> first(static_cast<std::size_t>(size), 2);
+  const auto rows_by = [&](int threads) {
+    const auto pool = make_thread_pool(threads);
+    set_default_executor(pool.get());
+    const auto state = model->start(batch.source, length, batch.source_lengths);
+    const Tensor rows = model->advance(*state, first).value();
+    set_default_executor(nullptr);
+    return rows;
+  };
+  const Tensor rows = rows_by(1);
+  for (const int threads : {2, 5})
+    EXPECT_EQ(std::memcmp(rows.raw(), rows_by(threads).raw(), rows.bytes()), 0) << threads << " threads";
+  for (std::int64_t n = 0; n < size; ++n) {
+    const std::int64_t words = batch.source_lengths[static_cast<std::size_t>(n)], own[] = {words};
+    const auto source = std::span(batch.source)
+                            .subspan(static_cast<std::size_t>(n * length), static_cast<std::size_t>(words));
+    const auto state = model->start(source, words, own);
+    const Tensor row = model->advance(*state, std::span(first).first(1)).value();
+    for (std::int64_t d = 0; d < 4 * dim; ++d)
+      ASSERT_NEAR(rows.data<float>()[n * 4 * dim + d], row.data<float>()[d], 1e-4f) << n << ", " << d;
+  }
+}
+
 class ThreadsOfMixers : public ::testing::TestWithParam<std::string> {};
 INSTANTIATE_TEST_SUITE_P(Mixers, ThreadsOfMixers, testing::language_mixer_names(), testing::test_name);
 

@@ -9,6 +9,7 @@
 #include <ostream>
 
 #include "fovea/attention/masks.h"
+#include "fovea/core/executor.h"
 #include "fovea/nn/transformer.h"
 #include "nn/compare.h"
 #include "nn/finished_blocks.h"
@@ -124,6 +125,27 @@ TEST_P(EveryBlockAttention, GivesTheSameRowsInPiecesAndTokenByToken) {
   EXPECT_LT(largest_difference(whole, pieces(std::vector<std::int64_t>(48, 1))), 1e-5f);
   EXPECT_LT(largest_difference(whole, pieces({7, 1, 3, 20, 17})), 1e-5f);
   EXPECT_LT(largest_difference(whole, pieces({8, 8, 16, 1, 15})), 1e-5f);
+}
+
+// Rows that are copied in several pieces: a prompt of a wide layer, and what follows it.
+TEST_P(EveryBlockAttention, GivesTheBitsOfOneThreadForAWideLayer) {
+  constexpr std::int64_t wide = 128;
+  BlockAttentionOptions options = GetParam().options;
+  if (options.rope) options.rope = Rotary(Rope{.rotary_dim = wide / options.num_heads}, 512);
+  ParameterSet set(3);
+  const BlockAttention attention(set, "attention", wide, options);
+  const Tensor x = Tensor::normal({1, 300, wide}, 9);
+  const auto read = [&](int threads) {
+    const auto pool = make_thread_pool(threads);
+    set_default_executor(pool.get());
+    const Tensor y = Kept(attention, 1).read_in_pieces(x, {283, 1, 16});
+    set_default_executor(nullptr);
+    return y;
+  };
+  const Tensor alone = read(1);
+  EXPECT_EQ(largest_difference(alone, read(3)), 0.0f);
+  Context context{.products = autograd::Products::by_row};
+  EXPECT_LT(largest_difference(attention(context, Var(x), {}).value(), alone), 1e-4f);
 }
 
 // Sequences side by side, some of which read one token and some many, and one none.

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "fovea/core/executor.h"
+
 namespace fovea::nn {
 namespace {
 
@@ -41,6 +43,29 @@ TEST(CutPatches, AWindowReachesIntoTheNeighbours) {
     }
   }
   EXPECT_THROW(cut_patches(image, 2, -1), InvalidArgument);
+}
+
+// More windows than one thread takes.
+TEST(CutPatches, ThreadsShareTheWindows) {
+  const std::int64_t batch = 9, height = 40, width = 24, channels = 3, patch = 8;
+  Tensor images = Tensor::normal({batch, height, width, channels}, 1);
+  for (const std::int64_t margin : {0, 3}) {
+    const std::int64_t window = patch + 2 * margin, across = width / patch, down = height / patch;
+    for (const int threads : {1, 3}) {
+      const auto pool = make_thread_pool(threads);
+      set_default_executor(pool.get());
+      const Tensor cut = cut_patches(images, patch, margin);
+      set_default_executor(nullptr);
+      for (std::int64_t i = 0; i < cut.count(); ++i) {
+        const std::int64_t c = i % channels, at = i / channels % (window * window),
+                           n = i / (channels * window * window), b = n / (across * down),
+                           y = n / across % down * patch - margin + at / window,
+                           x = n % across * patch - margin + at % window;
+        const bool inside = y >= 0 && y < height && x >= 0 && x < width;
+        ASSERT_EQ(cut.data<float>()[i], inside ? images.view().at<float>({b, y, x, c}) : 0.0f) << i;
+      }
+    }
+  }
 }
 
 TEST(GridPositions, RowsAndColumnsHaveTheirOwnHalf) {

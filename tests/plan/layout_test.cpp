@@ -3,9 +3,11 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <memory>
 
 #include "fovea/core/executor.h"
 #include "plan/case_table.h"
+#include "plan/rows.h"
 
 namespace fovea::testing {
 namespace {
@@ -296,6 +298,29 @@ TEST(Layout, LongMasks) {
   attend(make_plan({.mask = many}, shape), q, k, k, a);
   attend(make_plan({.mask = Causal{}}, shape), q, k, k, b);
   expect_same(a, b, "900 windows");
+}
+
+// By one thread and by several.
+TEST(ClearedRows, AreZeroAndNothingElseIs) {
+  for (const int threads : {1, 3}) {
+    const auto pool = make_thread_pool(threads);
+    for (const DType dtype : {DType::f32, DType::bf16}) {
+      // More than one piece, and rows of which a part is cleared.
+      Tensor x(dtype, {3, 5, 700, 41});
+      for (const std::int64_t width : {41, 7}) {
+        x.fill(1.0);
+        const std::int64_t first = width == 41 ? 0 : 2, heads = width == 41 ? 5 : 3;
+        clear_rows(x.view().slice(1, 0, heads).slice(3, first, width), *pool);
+        for (std::int64_t i = 0; i < x.count(); ++i) {
+          const bool cleared = i / (700 * 41) % 5 < heads && i % 41 >= first && i % 41 < first + width;
+          const float value =
+              dtype == DType::f32 ? x.data<float>()[i] : static_cast<float>(x.data<bfloat16>()[i]);
+          ASSERT_EQ(value, cleared ? 0.0f : 1.0f) << i << " with " << threads << " threads";
+        }
+      }
+      clear_rows(TensorView(), *pool);
+    }
+  }
 }
 
 }  // namespace

@@ -269,14 +269,16 @@ class TransformerModel final : public SequenceToSequence {
 
   // For a decoder that reads a padded memory. Rows of padding are zero: [sentences, length, dim].
   Tensor with_padding(const Tensor& rows, std::span<const std::int64_t> starts, std::int64_t length) const {
-    const std::int64_t sentences = std::ssize(starts) - 1;
-    Tensor padded = Tensor::zeros(DType::f32, {sentences, length, config_.dim});
-    for (std::int64_t n = 0; n < sentences; ++n) {
-      const std::int64_t first = starts[static_cast<std::size_t>(n)],
-                         end = starts[static_cast<std::size_t>(n) + 1];
-      std::copy_n(rows.data<float>() + first * config_.dim, (end - first) * config_.dim,
-                  padded.data<float>() + n * length * config_.dim);
-    }
+    const std::int64_t sentences = std::ssize(starts) - 1, dim = config_.dim;
+    Tensor padded(DType::f32, {sentences, length, dim});
+    for_pieces_of_rows(sentences, length * dim, [&](std::int64_t n, std::int64_t begin, std::int64_t end) {
+      const std::int64_t first = starts[static_cast<std::size_t>(n)] * dim,
+                         words = starts[static_cast<std::size_t>(n) + 1] * dim - first,
+                         behind = std::clamp(words, begin, end);
+      float* to = padded.data<float>() + n * length * dim;
+      std::copy(rows.data<float>() + first + begin, rows.data<float>() + first + behind, to + begin);
+      std::fill(to + behind, to + end, 0.0f);
+    });
     return padded;
   }
 

@@ -139,7 +139,7 @@ void run(const RecurrencePlan::Impl& plan, const RecurrenceInputs& inputs, const
   const Copies<T> copies = take_copies<T>(plan, sizes, carver);
   if (loss.d_output && copies.d_output.data) copy_d_output(plan, loss, copies.d_output, sequences, executor);
   if (!inputs.present.empty()) {
-    for (const RecurrenceField& field : recurrence_fields) clear_rows(gradients.*field.gradient);
+    for (const RecurrenceField& field : recurrence_fields) clear_rows(gradients.*field.gradient, executor);
   }
   const auto g = gradient_problem(plan, loss, gradients, copies);
   plan.candidate->code<T>().backward(problem, g, executor, carver.rest().data());

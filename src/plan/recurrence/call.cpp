@@ -110,8 +110,8 @@ void run(const RecurrencePlan::Impl& plan, const RecurrenceInputs& inputs, const
   const auto sequences = make_sequences(lists_of(inputs), sizes, carver);
   check_gates(recur_name, plan, inputs, sequences, executor);
   if (!inputs.present.empty()) {
-    clear_rows(outputs.output);
-    clear_rows(outputs.denominator);
+    clear_rows(outputs.output, executor);
+    clear_rows(outputs.denominator, executor);
   }
   T* saved = outputs.saved_states ? outputs.saved_states.template data<T>() : nullptr;
   kernels::RecurrenceResults<T> results;

@@ -200,7 +200,7 @@ void causal_conv(const CausalConvPlan& plan, const CausalConvInputs& inputs, con
   Carver carver(workspace_of(function, resources.workspace,
                              bytes_of(impl, sizes, executor.thread_count(), Pass::forward)));
   const auto sequences = make_sequences({inputs.sequence_starts, inputs.present}, sizes, carver);
-  if (!inputs.present.empty()) clear_rows(outputs.output);
+  if (!inputs.present.empty()) clear_rows(outputs.output, executor);
   with_wide_type(impl.dtype, [&](auto t) {
     using T = decltype(t);
     const auto places = make_state_places<T>(states_of(inputs, outputs), sizes.sequences, carver);
@@ -222,7 +222,7 @@ void causal_conv_backward(const CausalConvPlan& plan, const CausalConvInputs& in
   Carver carver(workspace_of(function, resources.workspace,
                              bytes_of(impl, sizes, executor.thread_count(), Pass::backward)));
   const auto sequences = make_sequences({inputs.sequence_starts, inputs.present}, sizes, carver);
-  if (!inputs.present.empty()) clear_rows(gradients.x);
+  if (!inputs.present.empty()) clear_rows(gradients.x, executor);
   with_wide_type(impl.dtype, [&](auto t) {
     using T = decltype(t);
     impl.candidate->code<T>().backward(

@@ -4,8 +4,10 @@
 #include <cmath>
 #include <memory>
 #include <numbers>
+#include <numeric>
 #include <vector>
 
+#include "core/clones.h"
 #include "fovea/core/cancellation.h"
 #include "fovea/core/kept_vector.h"
 #include "fovea/core/philox.h"
@@ -61,6 +63,65 @@ void for_blocks(const ConstTensorView& x, Executor& executor, F f) {
   });
 }
 
+// Sums in double have eight lanes: one would wait for each addition, and took as long as a product.
+template <class T>
+[[gnu::always_inline]] inline double squares(const T* x, std::int64_t n) {
+  double lanes[8] = {};
+  std::int64_t i = 0;
+  for (; i + 8 <= n; i += 8) {
+#pragma omp simd
+    for (int lane = 0; lane < 8; ++lane)
+      lanes[lane] += static_cast<double>(x[i + lane]) * static_cast<double>(x[i + lane]);
+  }
+  for (; i < n; ++i) lanes[0] += static_cast<double>(x[i]) * static_cast<double>(x[i]);
+  return std::accumulate(lanes, lanes + 8, 0.0);
+}
+FOVEA_CLONES double squares_of(const float* x, std::int64_t n) {
+  return squares(x, n);
+}
+FOVEA_CLONES double squares_of(const double* x, std::int64_t n) {
+  return squares(x, n);
+}
+
+// to ← a ∘ b; returns the sum of the products. `to` may lie before b, and overlap it.
+template <class T>
+[[gnu::always_inline]] inline double products(const T* a, const T* b, std::int64_t n, T* to) {
+  double lanes[8] = {};
+  std::int64_t i = 0;
+  for (; i + 8 <= n; i += 8) {
+    T eight[8];
+#pragma omp simd
+    for (int lane = 0; lane < 8; ++lane) eight[lane] = a[i + lane] * b[i + lane];
+#pragma omp simd
+    for (int lane = 0; lane < 8; ++lane) lanes[lane] += static_cast<double>(eight[lane]);
+    std::copy_n(eight, 8, to + i);
+  }
+  for (; i < n; ++i) {
+    to[i] = a[i] * b[i];
+    lanes[0] += static_cast<double>(to[i]);
+  }
+  return std::accumulate(lanes, lanes + 8, 0.0);
+}
+FOVEA_CLONES double products_of(const float* a, const float* b, std::int64_t n, float* to) {
+  return products(a, b, n, to);
+}
+FOVEA_CLONES double products_of(const double* a, const double* b, std::int64_t n, double* to) {
+  return products(a, b, n, to);
+}
+
+// y ← y - factor · x, the product in double.
+template <class T>
+[[gnu::always_inline]] inline void subtract(const T* x, double factor, std::int64_t n, T* y) {
+#pragma omp simd
+  for (std::int64_t i = 0; i < n; ++i) y[i] -= static_cast<T>(factor * static_cast<double>(x[i]));
+}
+FOVEA_CLONES void subtract_scaled(const float* x, double factor, std::int64_t n, float* y) {
+  subtract(x, factor, n, y);
+}
+FOVEA_CLONES void subtract_scaled(const double* x, double factor, std::int64_t n, double* y) {
+  subtract(x, factor, n, y);
+}
+
 // The projection as the products want it, and rows of every worker.
 template <class T>
 class Products {
@@ -95,10 +156,8 @@ class Products {
     const std::int64_t stride = padded(features_);
     kernels::multiply_rows(r.x, across_.data(), count, dim_, stride, r.features);
     for (std::int64_t i = 0; i < count; ++i) {
-      double squares = 0;
-      for (std::int64_t d = 0; d < dim_; ++d)
-        squares += static_cast<double>(r.x[i * dim_ + d]) * static_cast<double>(r.x[i * dim_ + d]);
-      kernels::exponentials(static_cast<T>(0.5 * square_factor * squares + shift),
+      const double length = squares_of(r.x + i * dim_, dim_);
+      kernels::exponentials(static_cast<T>(0.5 * square_factor * length + shift),
                             static_cast<T>(1.0 / std::sqrt(static_cast<double>(features_))), features_,
                             r.features + i * stride);
     }
@@ -107,19 +166,14 @@ class Products {
   void back(const Rows& r, std::int64_t count, double square_factor) const {
     const std::int64_t stride = padded(features_), columns = padded(dim_);
     std::array<double, block_rows> sums{};
-    for (std::int64_t i = 0; i < count; ++i) {
-      for (std::int64_t j = 0; j < features_; ++j) {
-        const T product = r.features[i * stride + j] * r.d_features[i * stride + j];
-        r.d_features[i * features_ + j] = product;  // rows move together: the product wants them contiguous
-        sums[static_cast<std::size_t>(i)] += static_cast<double>(product);
-      }
-    }
+    // Rows move together: the product wants them contiguous.
+    for (std::int64_t i = 0; i < count; ++i)
+      sums[static_cast<std::size_t>(i)] = products_of(r.features + i * stride, r.d_features + i * stride,
+                                                      features_, r.d_features + i * features_);
     kernels::multiply_rows(r.d_features, along_.data(), count, features_, columns, r.d_x);
-    for (std::int64_t i = 0; i < count; ++i) {
-      for (std::int64_t d = 0; d < dim_; ++d)
-        r.d_x[i * columns + d] -= static_cast<T>(square_factor * sums[static_cast<std::size_t>(i)] *
-                                                 static_cast<double>(r.x[i * dim_ + d]));
-    }
+    for (std::int64_t i = 0; i < count; ++i)
+      subtract_scaled(r.x + i * dim_, square_factor * sums[static_cast<std::size_t>(i)], dim_,
+                      r.d_x + i * columns);
   }
 
  private:

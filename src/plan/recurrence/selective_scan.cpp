@@ -288,7 +288,7 @@ void selective_scan(const SelectiveScanPlan& plan, const SelectiveScanInputs& in
     auto problem = problem_of<T>(impl, inputs, sizes, sequences);
     problem.initial_state = places.initial;
     check_rates(function, problem, executor);
-    if (!inputs.present.empty()) clear_rows(outputs.output);
+    if (!inputs.present.empty()) clear_rows(outputs.output, executor);
     impl.candidate->code<T>().forward(problem, {stored_rows(outputs.output), places.final}, executor,
                                       carver.rest().data());
   });
@@ -311,7 +311,8 @@ void selective_scan_backward(const SelectiveScanPlan& plan, const SelectiveScanI
     check_rates(function, problem, executor);
     if (!inputs.present.empty()) {
       for (const Field& field : fields) {
-        if (field.kind == Kind::channels || field.kind == Kind::pairs) clear_rows(gradients.*field.gradient);
+        if (field.kind == Kind::channels || field.kind == Kind::pairs)
+          clear_rows(gradients.*field.gradient, executor);
       }
     }
     kernels::ScanGradientProblem<T> g{.d_output = stored_rows(loss.d_output),
