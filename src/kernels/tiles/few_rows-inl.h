@@ -205,31 +205,49 @@ struct PiecePairs {
   int64_t pairs;
 };
 
-/// Adds kVectors vectors of values, from element i on, to those of kRows gathered rows, piece by piece. The
-/// last vector has `last` elements. The sums stay in registers over all pieces, so that four rows are stored
-/// once and not once for sixteen values. Of a row that is fetched, the lines that it will read are.
-template <int kRows, int kVectors, bool kWhole, Dots S>
-HWY_NOINLINE void AddColumns(const PiecePairs<kRows>* pieces, int64_t piece_count, const S* const* rows,
-                             Fetching fetching, int64_t i, int64_t last, float* gathered, int64_t padded) {
+/// Rows that are fetched beside products, kWidth elements at a time, in the order in which they lie.
+template <int kWidth, Dots S>
+struct RowStream {
+  const S* const* row = nullptr;
+  const S* const* end = nullptr;
+  int64_t dim = 0, at = 0;
+  HWY_INLINE void Fetch() {
+    if (row >= end) return;
+    FetchLines<kWidth* static_cast<int>(sizeof(S)) / 64>(*row + at);
+    at += kWidth;
+    if (at >= dim) {
+      at = 0;
+      ++row;
+    }
+  }
+};
+
+/// Adds kVectors vectors of values, from element i on, to those of kRows gathered rows. The last vector has
+/// `last` elements. Of each piece it adds `pairs` pairs, from pair `begin` on. The sums stay in registers
+/// over all of them.
+template <int kRows, int kVectors, bool kWhole, Dots S, class Stream>
+HWY_INLINE void AddColumns(const PiecePairs<kRows>* pieces, int64_t piece_count, int64_t begin, int64_t pairs,
+                           const S* const* rows, Stream& ahead, int64_t i, int64_t last, float* gathered,
+                           int64_t padded) {
   const hn::ScalableTag<float> d;
   const PairTag d16;
-  int64_t to_fetch = fetching.count;
-  constexpr int kLines = kVectors * kPairLanes * static_cast<int>(sizeof(S)) / 64;
   PairSums sums[kRows][2 * kVectors];
   FOVEA_UNROLL for (int r = 0; r < kRows; ++r) {
     FOVEA_UNROLL for (int v = 0; v < 2 * kVectors; ++v) sums[r][v] =
         hn::LoadU(d, gathered + r * padded + i + 16 * v);
   }
   for (const PiecePairs<kRows>* piece = pieces; piece < pieces + piece_count; ++piece) {
-    FOVEA_UNROLL for (int r = 0; r < kRows; ++r) {
-      const auto factor = hn::Set(d, piece->factors[r]);
-      FOVEA_UNROLL for (int v = 0; v < 2 * kVectors; ++v) sums[r][v] = hn::Mul(sums[r][v], factor);
-    }
-    const uint32_t* weights = piece->weights->twos[0];
-    for (const uint32_t* end = weights + piece->pairs; weights < end; ++weights, rows += 2) {
-      if ((to_fetch -= 2) >= 0) {
-        FOVEA_UNROLL for (int k = 0; k < 2; ++k) FetchLines<kLines>(rows[fetching.ahead + k] + i);
+    if (begin == 0) {
+      FOVEA_UNROLL for (int r = 0; r < kRows; ++r) {
+        const auto factor = hn::Set(d, piece->factors[r]);
+        FOVEA_UNROLL for (int v = 0; v < 2 * kVectors; ++v) sums[r][v] = hn::Mul(sums[r][v], factor);
       }
+    }
+    const uint32_t* weights = piece->weights->twos[0] + begin;
+    for (const uint32_t* end = weights + HWY_MIN(pairs, piece->pairs - begin); weights < end;
+         ++weights, rows += 2) {
+      ahead.Fetch();
+      ahead.Fetch();
       const S *even = rows[0] + i, *odd = rows[1] + i;
       Pairs value[2 * kVectors];
       FOVEA_UNROLL for (int v = 0; v < kVectors; ++v) {
@@ -251,18 +269,42 @@ HWY_NOINLINE void AddColumns(const PiecePairs<kRows>* pieces, int64_t piece_coun
   }
 }
 
-/// AddColumns for all columns.
+/// The pairs of values whose columns follow each other where a row has more columns than the registers hold
+/// sums. These rows and as many that are fetched lie in the first-level cache, so memory is read once and in
+/// order. Over 1,024 values a pass for each half of the columns read every other 128 bytes of the last-level
+/// cache (docs/tried.md).
+constexpr int64_t kPairsInBlock = 16;
+
+/// AddColumns for all columns and pieces.
 template <int kRows, Dots S>
-HWY_INLINE void AddAllColumns(const PiecePairs<kRows>* pieces, int64_t piece_count, const S* const* rows,
-                              Fetching fetching, int64_t dim, float* gathered, int64_t padded) {
+HWY_NOINLINE void AddAllColumns(const PiecePairs<kRows>* pieces, int64_t piece_count, const S* const* rows,
+                                Fetching fetching, int64_t dim, float* gathered, int64_t padded) {
   // One row has eight sums: a product waits six cycles for the sum before it.
   constexpr int kVectors = kRows >= 3 ? 2 : 4;
   constexpr int64_t kWidth = kVectors * kPairLanes;
-  int64_t i = 0;
-  for (; i + kWidth <= dim; i += kWidth)
-    AddColumns<kRows, kVectors, true>(pieces, piece_count, rows, fetching, i, kPairLanes, gathered, padded);
-  for (; i < dim; i += kPairLanes)
-    AddColumns<kRows, 1, false>(pieces, piece_count, rows, fetching, i, dim - i, gathered, padded);
+  RowStream<kWidth, S> ahead{rows + fetching.ahead, rows + fetching.ahead + fetching.count, dim};
+  if (dim == kWidth) {
+    AddColumns<kRows, kVectors, true>(pieces, piece_count, 0, tile_keys, rows, ahead, 0, kPairLanes, gathered,
+                                      padded);
+    return;
+  }
+  const S* const* fetched = ahead.end;
+  for (const PiecePairs<kRows>* piece = pieces; piece < pieces + piece_count; ++piece) {
+    int64_t begin = 0;
+    do {
+      const S* const* behind = rows + 2 * HWY_MIN(kPairsInBlock, piece->pairs - begin);
+      ahead.end = HWY_MIN(behind + fetching.ahead, fetched);
+      int64_t i = 0;
+      for (; i + kWidth <= dim; i += kWidth)
+        AddColumns<kRows, kVectors, true>(piece, 1, begin, kPairsInBlock, rows, ahead, i, kPairLanes,
+                                          gathered, padded);
+      for (; i < dim; i += kPairLanes)
+        AddColumns<kRows, 1, false>(piece, 1, begin, kPairsInBlock, rows, ahead, i, dim - i, gathered,
+                                    padded);
+      rows = behind;
+      begin += kPairsInBlock;
+    } while (begin < piece->pairs);
+  }
 }
 
 /// Adds eights of values, from the one of key `begin` on, to kRows rows, some of which have a weight that
