@@ -51,6 +51,23 @@ HWY_INLINE void FetchLine(const void* p) {
 #endif
 }
 
+/// FetchLine for kLines lines that lie side by side. The level is asked for once, and nothing loops.
+template <int kLines>
+HWY_INLINE void FetchLines(const void* p) {
+  const char* line = static_cast<const char*>(p);
+#if HWY_ARCH_X86
+  if (kFetchesIntoFirstLevel) {
+    _Pragma("GCC unroll 16") for (int i = 0; i < kLines;
+                                  ++i) asm volatile("prefetcht0 %0" : : "m"(line[64 * i]));
+    return;
+  }
+  _Pragma("GCC unroll 16") for (int i = 0; i < kLines;
+                                ++i) asm volatile("prefetcht1 %0" : : "m"(line[64 * i]));
+#else
+  _Pragma("GCC unroll 16") for (int i = 0; i < kLines; ++i) FetchLine(line + 64 * i);
+#endif
+}
+
 template <class T>
 HWY_INLINE void Fill(T value, int64_t n, T* x) {
   const hn::ScalableTag<T> d;

@@ -93,19 +93,8 @@ template <class S>
 HWY_INLINE void FetchRow(const S* row, int64_t dim) {
   constexpr int64_t line = 64 / sizeof(S);
   int64_t i = 0;
-  for (; i + 3 * line < dim; i += 4 * line) {
-    FetchLine(row + i);
-    FetchLine(row + i + line);
-    FetchLine(row + i + 2 * line);
-    FetchLine(row + i + 3 * line);
-  }
+  for (; i + 3 * line < dim; i += 4 * line) FetchLines<4>(row + i);
   for (; i < dim; i += line) FetchLine(row + i);
-}
-
-/// FetchRow for a row of kLines lines.
-template <int kLines, class S>
-HWY_INLINE void FetchLines(const S* row) {
-  for (int i = 0; i < kLines; ++i) FetchLine(row + i * (64 / static_cast<int64_t>(sizeof(S))));
 }
 
 /// How far ahead of their use rows are fetched (FetchLine). The processor's own prefetchers follow one stream

@@ -7,7 +7,7 @@
 #define FOVEA_TILES_FEW_ROWS_INL_H_
 #endif
 
-#include "kernels/tiles/decode-inl.h"
+#include "kernels/tiles/few_weights-inl.h"
 
 #if HWY_TARGET == HWY_AVX3
 HWY_BEFORE_NAMESPACE();
@@ -97,106 +97,6 @@ HWY_NOINLINE void AddSomeOfEight(const uint32_t* weights, int64_t count, const S
   AddEight<true>(twos, seen, dim, gathered);
 }
 
-/// The weights of a piece for kRows rows, rounded, in pairs.
-template <int kRows>
-struct RoundedWeights {
-  alignas(64) uint32_t twos[kRows][tile_keys / 2];
-  bool every;  ///< no weight of a row counts as 0
-
-  HWY_INLINE uint16_t* Row(int r) { return reinterpret_cast<uint16_t*>(twos[r]); }
-  /// `smallest` holds the smallest weights of all rows.
-  HWY_INLINE void SetEvery(PairSums smallest) {
-    const hn::ScalableTag<float> d;
-    every = hn::AllFalse(d, hn::Lt(smallest, hn::Set(d, kSmallestWeight)));
-  }
-  /// Rounds `count` weights of each row. Behind them there are zeros up to a whole vector.
-  HWY_INLINE void Round(const float* weights, int64_t weight_stride, int64_t count) {
-    const hn::ScalableTag<float> d;
-    auto smallest = hn::Set(d, 1.0f);
-    FOVEA_UNROLL for (int r = 0; r < kRows; ++r) {
-      for (int64_t j = 0; j < count; j += 16) {
-        const auto some = hn::LoadU(d, weights + r * weight_stride + j);
-        StoreRounded(some, Row(r) + j);
-        smallest = Smaller(smallest, some, count - j);
-      }
-    }
-    SetEvery(smallest);
-  }
-  /// The smaller of each lane, where the first n of `some` exist. A NaN does not count as 0: Min returns its
-  /// second argument then.
-  static HWY_INLINE PairSums Smaller(PairSums smallest, PairSums some, int64_t n) {
-    const hn::ScalableTag<float> d;
-    return hn::Min(hn::IfThenElse(hn::FirstN(d, static_cast<size_t>(n)), some, smallest), smallest);
-  }
-};
-
-/// The sum, or the maximum, of the lanes of four vectors, in the order of hn::SumOfLanes.
-template <class F>
-HWY_INLINE void FoldFour(const PairSums (&from)[4], F&& of_two, float (&to)[4]) {
-  const auto halves = [&](PairSums a, PairSums b) HWY_ATTR {
-    return of_two(PairSums{_mm512_mask_blend_ps(0xff00, a.raw, b.raw)},
-                  PairSums{_mm512_shuffle_f32x4(a.raw, b.raw, _MM_PERM_BADC)});
-  };
-  const PairSums a = halves(from[0], from[1]), b = halves(from[2], from[3]);
-  PairSums all = of_two(PairSums{_mm512_shuffle_f32x4(a.raw, b.raw, _MM_PERM_CACA)},
-                        PairSums{_mm512_shuffle_f32x4(a.raw, b.raw, _MM_PERM_DBDB)});
-  all = of_two(all, PairSums{_mm512_permute_ps(all.raw, _MM_PERM_BADC)});
-  all = of_two(all, PairSums{_mm512_permute_ps(all.raw, _MM_PERM_CDAB)});
-  alignas(64) float lanes[16];
-  hn::Store(all, hn::ScalableTag<float>(), lanes);
-  FOVEA_UNROLL for (int r = 0; r < 4; ++r) to[r] = lanes[4 * r];
-}
-
-/// Absorb for three or four rows and `count` scores, whose weights are only rounded. Row by row, the sums
-/// over lanes would wait for each other. Returns false, and changes nothing but the memory behind the scores,
-/// if a row has seen no key.
-template <int kRows>
-HWY_NOINLINE bool AbsorbFour(float scale, int64_t count, float* scores, int64_t stride,
-                             RowState<float>* states, float* factors, RoundedWeights<kRows>& weights) {
-  const hn::ScalableTag<float> d;
-  for (int r = 0; r < kRows; ++r) {
-    for (int64_t j = count; j < Padded<float>(count); ++j) scores[r * stride + j] = kHidden<float>;
-  }
-  PairSums lanes[4] = {hn::Zero(d), hn::Zero(d), hn::Zero(d), hn::Zero(d)};
-  FOVEA_UNROLL for (int r = 0; r < kRows; ++r) lanes[r] = hn::LoadU(d, scores + r * stride);
-  for (int64_t j = 16; j < count; j += 16) {
-    FOVEA_UNROLL for (int r = 0; r < kRows; ++r) lanes[r] =
-        hn::Max(lanes[r], hn::LoadU(d, scores + r * stride + j));
-  }
-  float maxima[4], sums[4];
-  FoldFour(
-      lanes, [](PairSums a, PairSums b) HWY_ATTR { return hn::Max(a, b); }, maxima);
-  for (int r = 0; r < kRows; ++r) {
-    const float best = maxima[r] * scale;
-    maxima[r] = best > states[r].maximum ? best : states[r].maximum;
-    if (maxima[r] == kHidden<float>) return false;
-  }
-  const auto factor = hn::Set(d, scale);
-  PairSums shifts[kRows];
-  FOVEA_UNROLL for (int r = 0; r < kRows; ++r) {
-    shifts[r] = hn::Set(d, maxima[r]);
-    lanes[r] = hn::Zero(d);
-  }
-  auto smallest = hn::Set(d, 1.0f);
-  const auto absorb = [&]<bool kWhole>(int64_t j) HWY_ATTR {
-    FOVEA_UNROLL for (int r = 0; r < kRows; ++r) {
-      const auto e = RoundedExponential::Of(
-          d, hn::Sub(hn::Mul(hn::LoadU(d, scores + r * stride + j), factor), shifts[r]));
-      StoreRounded(e, weights.Row(r) + j);
-      lanes[r] = hn::Add(lanes[r], e);
-      smallest = kWhole ? hn::Min(e, smallest) : RoundedWeights<kRows>::Smaller(smallest, e, count - j);
-    }
-  };
-  int64_t j = 0;
-  for (; j + 16 <= count; j += 16) absorb.template operator()<true>(j);
-  if (j < count) absorb.template operator()<false>(j);
-  weights.SetEvery(smallest);
-  FoldFour(
-      lanes, [](PairSums a, PairSums b) HWY_ATTR { return hn::Add(a, b); }, sums);
-  for (int r = 0; r < kRows; ++r) factors[r] = Advance(maxima[r], sums[r], states[r]);
-  return true;
-}
-
 /// The weights of `pairs` pairs of keys for kRows rows, and the factors of what was gathered before.
 template <int kRows>
 struct PiecePairs {
@@ -205,31 +105,49 @@ struct PiecePairs {
   int64_t pairs;
 };
 
-/// Adds kVectors vectors of values, from element i on, to those of kRows gathered rows, piece by piece. The
-/// last vector has `last` elements. The sums stay in registers over all pieces, so that four rows are stored
-/// once and not once for sixteen values. Of a row that is fetched, the lines that it will read are.
-template <int kRows, int kVectors, bool kWhole, Dots S>
-HWY_NOINLINE void AddColumns(const PiecePairs<kRows>* pieces, int64_t piece_count, const S* const* rows,
-                             Fetching fetching, int64_t i, int64_t last, float* gathered, int64_t padded) {
+/// Rows that are fetched beside products, kWidth elements at a time, in the order in which they lie.
+template <int kWidth, Dots S>
+struct RowStream {
+  const S* const* row = nullptr;
+  const S* const* end = nullptr;
+  int64_t dim = 0, at = 0;
+  HWY_INLINE void Fetch() {
+    if (row >= end) return;
+    FetchLines<kWidth* static_cast<int>(sizeof(S)) / 64>(*row + at);
+    at += kWidth;
+    if (at >= dim) {
+      at = 0;
+      ++row;
+    }
+  }
+};
+
+/// Adds kVectors vectors of values, from element i on, to those of kRows gathered rows. The last vector has
+/// `last` elements. Of each piece it adds `pairs` pairs, from pair `begin` on. The sums stay in registers
+/// over all of them.
+template <int kRows, int kVectors, bool kWhole, Dots S, class Stream>
+HWY_INLINE void AddColumns(const PiecePairs<kRows>* pieces, int64_t piece_count, int64_t begin, int64_t pairs,
+                           const S* const* rows, Stream& ahead, int64_t i, int64_t last, float* gathered,
+                           int64_t padded) {
   const hn::ScalableTag<float> d;
   const PairTag d16;
-  int64_t to_fetch = fetching.count;
-  constexpr int kLines = kVectors * kPairLanes * static_cast<int>(sizeof(S)) / 64;
   PairSums sums[kRows][2 * kVectors];
   FOVEA_UNROLL for (int r = 0; r < kRows; ++r) {
     FOVEA_UNROLL for (int v = 0; v < 2 * kVectors; ++v) sums[r][v] =
         hn::LoadU(d, gathered + r * padded + i + 16 * v);
   }
   for (const PiecePairs<kRows>* piece = pieces; piece < pieces + piece_count; ++piece) {
-    FOVEA_UNROLL for (int r = 0; r < kRows; ++r) {
-      const auto factor = hn::Set(d, piece->factors[r]);
-      FOVEA_UNROLL for (int v = 0; v < 2 * kVectors; ++v) sums[r][v] = hn::Mul(sums[r][v], factor);
-    }
-    const uint32_t* weights = piece->weights->twos[0];
-    for (const uint32_t* end = weights + piece->pairs; weights < end; ++weights, rows += 2) {
-      if ((to_fetch -= 2) >= 0) {
-        FOVEA_UNROLL for (int k = 0; k < 2; ++k) FetchLines<kLines>(rows[fetching.ahead + k] + i);
+    if (begin == 0) {
+      FOVEA_UNROLL for (int r = 0; r < kRows; ++r) {
+        const auto factor = hn::Set(d, piece->factors[r]);
+        FOVEA_UNROLL for (int v = 0; v < 2 * kVectors; ++v) sums[r][v] = hn::Mul(sums[r][v], factor);
       }
+    }
+    const uint32_t* weights = piece->weights->twos[0] + begin;
+    for (const uint32_t* end = weights + HWY_MIN(pairs, piece->pairs - begin); weights < end;
+         ++weights, rows += 2) {
+      ahead.Fetch();
+      ahead.Fetch();
       const S *even = rows[0] + i, *odd = rows[1] + i;
       Pairs value[2 * kVectors];
       FOVEA_UNROLL for (int v = 0; v < kVectors; ++v) {
@@ -251,18 +169,42 @@ HWY_NOINLINE void AddColumns(const PiecePairs<kRows>* pieces, int64_t piece_coun
   }
 }
 
-/// AddColumns for all columns.
+/// The pairs of values whose columns follow each other where a row has more columns than the registers hold
+/// sums. These rows and as many that are fetched lie in the first-level cache, so memory is read once and in
+/// order. Over 1,024 values a pass for each half of the columns read every other 128 bytes of the last-level
+/// cache (docs/tried.md).
+constexpr int64_t kPairsInBlock = 16;
+
+/// AddColumns for all columns and pieces.
 template <int kRows, Dots S>
-HWY_INLINE void AddAllColumns(const PiecePairs<kRows>* pieces, int64_t piece_count, const S* const* rows,
-                              Fetching fetching, int64_t dim, float* gathered, int64_t padded) {
+HWY_NOINLINE void AddAllColumns(const PiecePairs<kRows>* pieces, int64_t piece_count, const S* const* rows,
+                                Fetching fetching, int64_t dim, float* gathered, int64_t padded) {
   // One row has eight sums: a product waits six cycles for the sum before it.
   constexpr int kVectors = kRows >= 3 ? 2 : 4;
   constexpr int64_t kWidth = kVectors * kPairLanes;
-  int64_t i = 0;
-  for (; i + kWidth <= dim; i += kWidth)
-    AddColumns<kRows, kVectors, true>(pieces, piece_count, rows, fetching, i, kPairLanes, gathered, padded);
-  for (; i < dim; i += kPairLanes)
-    AddColumns<kRows, 1, false>(pieces, piece_count, rows, fetching, i, dim - i, gathered, padded);
+  RowStream<kWidth, S> ahead{rows + fetching.ahead, rows + fetching.ahead + fetching.count, dim};
+  if (dim == kWidth) {
+    AddColumns<kRows, kVectors, true>(pieces, piece_count, 0, tile_keys, rows, ahead, 0, kPairLanes, gathered,
+                                      padded);
+    return;
+  }
+  const S* const* fetched = ahead.end;
+  for (const PiecePairs<kRows>* piece = pieces; piece < pieces + piece_count; ++piece) {
+    int64_t begin = 0;
+    do {
+      const S* const* behind = rows + 2 * HWY_MIN(kPairsInBlock, piece->pairs - begin);
+      ahead.end = HWY_MIN(behind + fetching.ahead, fetched);
+      int64_t i = 0;
+      for (; i + kWidth <= dim; i += kWidth)
+        AddColumns<kRows, kVectors, true>(piece, 1, begin, kPairsInBlock, rows, ahead, i, kPairLanes,
+                                          gathered, padded);
+      for (; i < dim; i += kPairLanes)
+        AddColumns<kRows, 1, false>(piece, 1, begin, kPairsInBlock, rows, ahead, i, dim - i, gathered,
+                                    padded);
+      rows = behind;
+      begin += kPairsInBlock;
+    } while (begin < piece->pairs);
+  }
 }
 
 /// Adds eights of values, from the one of key `begin` on, to kRows rows, some of which have a weight that
@@ -330,19 +272,6 @@ HWY_INLINE bool WholeProducts(const Problem<float>& p, const HeadRows<DotBf16>& 
                     count, scratch.scores + (first + r) * stride, stride);
   });
   return true;
-}
-
-/// Turns `count` scores of kRows rows into rounded weights, and writes the factors of what they gathered
-/// before.
-template <int kRows>
-HWY_INLINE void AbsorbRows(float scale, int64_t count, float* scores, int64_t stride, RowState<float>* states,
-                           float* factors, RoundedWeights<kRows>& weights) {
-  if constexpr (kRows >= 3) {
-    if (AbsorbFour(scale, count, scores, stride, states, factors, weights)) return;
-  }
-  for (int i = 0; i < kRows; ++i)
-    factors[i] = Absorb<RoundedExponential>(scale, count, scores + i * stride, states[i]);
-  weights.Round(scores, stride, count);
 }
 
 /// One piece for few rows, which all see it whole.

@@ -24,11 +24,13 @@ HWY_INLINE void WriteAddresses(const StoredRows<S>& from, int64_t count, const S
   const auto stride = static_cast<uint64_t>(from.stride) * sizeof(S);
   auto address =
       hn::Add(hn::Set(d, reinterpret_cast<uint64_t>(from.data)), hn::Mul(hn::Iota(d, 0), hn::Set(d, stride)));
-  for (int64_t k = 0; k < count; k += lanes) {
-    hn::BlendedStore(address, hn::FirstN(d, static_cast<size_t>(count - k)), d,
-                     reinterpret_cast<uint64_t*>(rows + k));
+  auto* to = reinterpret_cast<uint64_t*>(rows);
+  int64_t k = 0;
+  for (; k + lanes <= count; k += lanes) {
+    hn::StoreU(address, d, to + k);
     address = hn::Add(address, hn::Set(d, stride * static_cast<uint64_t>(lanes)));
   }
+  if (k < count) hn::BlendedStore(address, hn::FirstN(d, static_cast<size_t>(count - k)), d, to + k);
 }
 
 /// kCount addresses for the last `count` of `rows`: the last one stands for those that are missing. Sums with

@@ -18,7 +18,8 @@ namespace HWY_NAMESPACE {
 /// and over values one result waits for the next (docs/tried.md). For one group of rows half
 /// as many were a little slower. Two groups read the tiles twice, and half as many are in a nearer cache
 /// then.
-constexpr int64_t kTilesTogether = 8, kKeysTogether = kTilesTogether * tile_keys, kMostRowsTogether = 8;
+constexpr int64_t kTilesTogether = kMostTiles, kKeysTogether = kTilesTogether * tile_keys,
+                  kMostRowsTogether = 8;
 HWY_INLINE int64_t MostWholeKeys(DotBf16, int64_t rows) {
   if (rows > kMostRowsTogether) return tile_keys;
   return rows > 4 ? kKeysTogether / 2 : kKeysTogether;
@@ -39,12 +40,15 @@ HWY_NOINLINE void AddTilesToGroup(const Problem<float>& p, const RowsTogether& k
   RoundedWeights<kRows> weights[kTilesTogether];
   float factors[kTilesTogether][kRows];
   PiecePairs<kRows> tiles[kTilesTogether];
-  bool plain = true;
+  bool absorbed = false, plain = true;
+  if constexpr (kRows >= 3)
+    absorbed = AbsorbTiles(ScaleOf(p), count, scores, kStride, scratch.states + first, factors, weights);
   int64_t n = 0;
   for (int64_t begin = 0; begin < count; begin += tile_keys, ++n) {
     const int64_t keys_there = HWY_MIN(count - begin, tile_keys);
-    AbsorbRows<kRows>(ScaleOf(p), keys_there, scores + begin, kStride, scratch.states + first, factors[n],
-                      weights[n]);
+    if (!absorbed)
+      AbsorbRows<kRows>(ScaleOf(p), keys_there, scores + begin, kStride, scratch.states + first, factors[n],
+                        weights[n]);
     tiles[n] = {&weights[n], factors[n], keys_there / 2};
     plain = plain && weights[n].every && keys_there % kEight == 0;
   }
