@@ -33,7 +33,7 @@ HWY_INLINE void PairBlock(D d, const RowsAt<X>& x, int64_t m, int64_t column, in
 
 /// Whether products of pairs read writer rows where they are, and fold their sums. With vectors of eight this
 /// took a twelfth less of a forward call with decays by channel than transposing the rows, and as long
-/// without them. With vectors of sixteen it took a third less of the products and transposes, which load a
+/// without them. With vectors of sixteen it took a quarter less of the products and transposes, which load a
 /// reader element for each multiply-add.
 template <class X>
 inline constexpr bool kPairsOfRows =
