@@ -90,39 +90,46 @@ struct Chunk {
   HWY_INLINE int64_t QueryRows(int64_t count) const { return readers == 1 ? count : readers * kChunk; }
 };
 
+/// keeps_starts: k_start and b_start have memory of their own. Forward needs them no more once it has k_end
+/// and b_end, and a buffer of 16 rows of 64 channels is a twelfth of the first-level cache of a Zen 5.
 template <class T>
-HWY_INLINE Chunk<T> TakeChunk(const RecurrenceProblem<T>& p, Carve& carve) {
+HWY_INLINE Chunk<T> TakeChunk(const RecurrenceProblem<T>& p, Carve& carve, bool keeps_starts = true) {
   const int64_t dim = Padded<T>(p.key_dim), readers = ReadersOf(p), rows = kChunk * dim,
                 pairs = kChunk * kChunk;
   const bool by_channel = p.decay == DecayKind::key, low_rank = p.write == WriteKind::low_rank;
   const auto take = [&](bool wanted, int64_t count) { return wanted ? carve.Take<T>(count) : nullptr; };
   const bool erases = p.write != WriteKind::additive;
-  return {carve.Take<T>(readers * rows),
-          carve.Take<T>(readers * rows),
-          carve.Take<T>(rows),
-          carve.Take<T>(rows),
-          take(erases, rows),
-          take(erases, rows),
-          take(low_rank, rows),
-          take(low_rank, rows),
-          carve.Take<T>(rows),
-          carve.Take<T>(by_channel ? rows : kChunk),
-          carve.Take<T>(by_channel ? rows : kChunk),
-          take(!by_channel, kChunk),
-          carve.Take<T>(pairs),
-          carve.Take<T>(pairs),
-          carve.Take<T>(readers * pairs),
-          take(low_rank, readers * pairs),
-          take(erases, pairs),
-          take(low_rank, pairs),
-          take(by_channel, dim),
-          take(by_channel, dim),
-          take(by_channel, rows),
-          take(by_channel && low_rank, rows),
-          take(by_channel, 2 * Padded<T>(1)),
-          carve.Take<T>(readers * kChunk),
-          dim,
-          readers};
+  Chunk<T> c{carve.Take<T>(readers * rows),
+             carve.Take<T>(readers * rows),
+             carve.Take<T>(rows),
+             carve.Take<T>(rows),
+             take(erases, rows),
+             take(erases, rows),
+             take(low_rank, rows),
+             take(low_rank, rows),
+             carve.Take<T>(rows),
+             carve.Take<T>(by_channel ? rows : kChunk),
+             carve.Take<T>(by_channel ? rows : kChunk),
+             take(!by_channel, kChunk),
+             carve.Take<T>(pairs),
+             carve.Take<T>(pairs),
+             carve.Take<T>(readers * pairs),
+             take(low_rank, readers * pairs),
+             take(erases, pairs),
+             take(low_rank, pairs),
+             take(by_channel, dim),
+             take(by_channel, dim),
+             take(by_channel && keeps_starts, rows),
+             take(by_channel && low_rank && keeps_starts, rows),
+             take(by_channel, 2 * Padded<T>(1)),
+             carve.Take<T>(readers * kChunk),
+             dim,
+             readers};
+  if (by_channel && !keeps_starts) {
+    c.k_start = c.k_end;
+    c.b_start = c.b_end;
+  }
+  return c;
 }
 
 /// Rows of a chunk, one a token, where the caller has them or gathered.
@@ -187,27 +194,42 @@ template <class T>
 HWY_INLINE bool MapsRows(const RecurrenceProblem<T>& p) {
   return p.features != RowFeatures::identity || p.sums_keys;
 }
+/// elu(x) + 1 of a row of whole vectors.
+template <class T>
+HWY_INLINE void EluRow(const T* x, int64_t dim, T* to) {
+  const hn::ScalableTag<T> d;
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+  int64_t j = 0;
+  for (; j + 4 * lanes <= dim; j += 4 * lanes) {
+    _Pragma("GCC unroll 4") for (int v = 0; v < 4; ++v)
+        hn::StoreU(EluAndOne(d, hn::LoadU(d, x + j + v * lanes)), d, to + j + v * lanes);
+  }
+  for (; j < dim; j += lanes) hn::StoreU(EluAndOne(d, hn::LoadU(d, x + j)), d, to + j);
+}
+
 /// The features of rows of queries or keys, times a factor; zeros behind and below.
 template <class T>
 HWY_NOINLINE void GatherFeatures(const RecurrenceProblem<T>& p, const StoredOperand<const std::byte>& from,
                                  int64_t h, const ChunkAt& at, T factor, T* to) {
-  const hn::ScalableTag<T> d;
-  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d)), dim = Padded<T>(p.key_dim);
+  const int64_t dim = Padded<T>(p.key_dim);
   const TokenSequence& sequence = p.sequences[at.n];
   const bool maps = p.features == RowFeatures::elu_plus_one,
              in_place = maps && dim == p.key_dim && RowsAreOf<T>(from.dtype);
-  for (int64_t i = 0; i < at.count; ++i) {
+  int64_t i = 0;
+  if (in_place && !sequence.rows) {  // without calls, so that the constants of exponentials stay in registers
+    const std::byte* first = RecurrenceRow(from, sequence.entry, h, sequence.begin + at.begin);
+    const T* rows = reinterpret_cast<const T*>(first);
+    for (; i < at.count; ++i) EluRow(rows + i * from.row_stride, dim, to + i * dim);
+  }
+  for (; i < at.count; ++i) {
     const int64_t token = sequence.row(at.begin + i);
     T* row = to + i * dim;
-    const T* x = row;
     if (in_place) {
-      x = reinterpret_cast<const T*>(RecurrenceRow(from, sequence.entry, h, token));
-    } else {
-      ReadStored(from, sequence.entry, h, token, 0, p.key_dim, row);
-      Fill(T{0}, dim - p.key_dim, row + p.key_dim);
+      EluRow(reinterpret_cast<const T*>(RecurrenceRow(from, sequence.entry, h, token)), dim, row);
+      continue;
     }
-    if (!maps) continue;
-    for (int64_t j = 0; j < dim; j += lanes) hn::StoreU(EluAndOne(d, hn::LoadU(d, x + j)), d, row + j);
+    ReadStored(from, sequence.entry, h, token, 0, p.key_dim, row);
+    if (maps) EluRow(row, dim, row);
     Fill(T{0}, dim - p.key_dim, row + p.key_dim);  // where elu(0) + 1 is 1
   }
   if (factor != T(1)) ScaleInto(factor, to, at.count * dim, to);

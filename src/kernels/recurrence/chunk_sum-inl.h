@@ -1,6 +1,6 @@
 // Sums of small products, as forward by chunks needs them. Rows of a state or of outputs are scaled, and one
 // product or several are added, in one pass over the result. Rows of the next chunk are fetched from memory
-// in the meantime.
+// in the meantime (recurrence/fetched_rows-inl.h).
 #if defined(FOVEA_RECURRENCE_CHUNK_SUM_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef FOVEA_RECURRENCE_CHUNK_SUM_INL_H_
 #undef FOVEA_RECURRENCE_CHUNK_SUM_INL_H_
@@ -9,73 +9,11 @@
 #endif
 
 #include "kernels/recurrence/elements-inl.h"
+#include "kernels/recurrence/fetched_rows-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace fovea::kernels {
 namespace HWY_NAMESPACE {
-
-/// Rows that will be read or written soon. A chunk of a tensor with rows of 64 numbers is a page, where the
-/// processor's own prefetchers stop. Without this, forward took an eighth more time. Lines are fetched a few
-/// at a time between blocks of products: 128 at once took 5 cycles each. By AVX2 a row of blocks is four
-/// times as long, so lines are fetched before each block, and not before each row.
-template <class T>
-class FetchedRows {
- public:
-  FetchedRows(const RecurrenceProblem<T>& p, Carve& carve)
-      : pieces_(carve.Take<Piece>(kChunk * MostRows(p) + 1)) {}
-
-  HWY_INLINE void Restart() { next_ = end_ = 0; }
-  template <class Byte>
-  HWY_INLINE void Add(const RecurrenceProblem<T>& p, const StoredOperand<Byte>& from, int64_t h,
-                      const ChunkAt& at, int64_t first, int64_t count) {
-    if (!from.data) return;
-    const TokenSequence& sequence = p.sequences[at.n];
-    const int64_t size = static_cast<int64_t>(size_of(from.dtype));
-    const auto row = [&](int64_t i) {
-      return RecurrenceRow(from, sequence.entry, h, sequence.row(at.begin + i)) + first * size;
-    };
-    if (!sequence.rows) {
-      if (at.count > 0) AddPiece({row(0), from.row_stride * size, at.count, count * size});
-      return;
-    }
-    for (int64_t i = 0; i < at.count; ++i) pieces_[end_++] = {row(i), 0, 1, count * size};
-  }
-  HWY_INLINE void Add(const T* rows, int64_t count, int64_t dim) {
-    const int64_t bytes = dim * static_cast<int64_t>(sizeof(T));
-    if (count > 0) AddPiece({reinterpret_cast<const std::byte*>(rows), bytes, count, bytes});
-  }
-  HWY_INLINE void Some() {
-    for (int64_t lines = 0; lines < kLinesAtOnce && next_ < end_;) {
-      Piece& piece = pieces_[next_];
-      for (int64_t j = 0; j < piece.bytes; j += kLine, ++lines) FetchLine(piece.row + j);
-      piece.row += piece.stride;
-      if (--piece.rows == 0) ++next_;
-    }
-  }
-  HWY_INLINE void Rest() {
-    while (next_ < end_) Some();
-  }
-
- private:
-  /// Of backward: key, value, erase, a, b, log_decay and their gradients; query, its gradient, d_output,
-  /// output. And W of saved chunks, whose states are key_dim rows more.
-  static int64_t MostRows(const RecurrenceProblem<T>& p) { return 13 + 4 * ReadersOf(p); }
-  static constexpr int64_t kLine = 64, kLinesAtOnce = kTileVectors == 4 ? 16 : 8;
-  /// Rows that are still to be fetched. The stride and the size of each are in bytes.
-  struct Piece {
-    const std::byte* row;
-    int64_t stride, rows, bytes;
-  };
-  /// Rows side by side are fetched as longer ones, which takes fewer steps.
-  HWY_INLINE void AddPiece(Piece piece) {
-    constexpr int64_t kBytes = kLine * kLinesAtOnce;
-    if (piece.stride == piece.bytes && piece.rows * piece.bytes % kBytes == 0)
-      piece = {piece.row, kBytes, piece.rows * piece.bytes / kBytes, kBytes};
-    pieces_[end_++] = piece;
-  }
-  Piece* pieces_;
-  int64_t next_ = 0, end_ = 0;
-};
 
 /// The zeros of an A by pairs of tokens: row m of a lower triangle is 0 behind column m, that of an upper one
 /// before it.
@@ -125,22 +63,38 @@ HWY_INLINE int64_t SixesEnd(int64_t count) {
   return count - 5 * ((6 - count % 6) % 6);
 }
 
+/// Whether products fetch a line in each of their steps.
+template <int kVectors, class X>
+inline constexpr bool kFetchesInLoops = kVectors == 4 && kNumbers<X> == 1;
+
 #define FOVEA_UNROLL _Pragma("GCC unroll 8")
 /// sum += A B for some rows and vectors. All accumulators stay in registers, as in Micro of
 /// simd/math-inl.h.
-template <int kRows, int kVectors, class T, class X, class V>
-HWY_INLINE void AddTerm(const ChunkTerm<X>& p, int64_t m, int64_t n, V (&sum)[kRows][kVectors]) {
+template <int kRows, int kVectors, class T, class X, class V, class Fetch>
+HWY_INLINE void AddTerm(const ChunkTerm<X>& p, int64_t m, int64_t n, V (&sum)[kRows][kVectors], Fetch fetch) {
   const hn::ScalableTag<T> d;
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(d)), am = p.am, ak = p.ak, ldb = p.ldb;
   const int64_t begin = p.Begin(m), end = p.End(m, kRows);
   const X *a = p.a + m * am + begin * ak, *b = p.b + n + begin * ldb;
-  for (int64_t k = begin; k < end; ++k, a += ak, b += ldb) {
-    V row[kVectors];
-    FOVEA_UNROLL for (int v = 0; v < kVectors; ++v) row[v] = LoadElements(d, b + v * lanes);
-    FOVEA_UNROLL for (int r = 0; r < kRows; ++r) {
-      const V factor = SetElements(d, a + r * am);
-      FOVEA_UNROLL for (int v = 0; v < kVectors; ++v) AddProduct<X>(factor, row[v], sum[r][v]);
+  const auto add = [&](int64_t from, int64_t to, auto each) HWY_ATTR {
+    for (int64_t k = from; k < to; ++k, a += ak, b += ldb) {
+      each();
+      V row[kVectors];
+      FOVEA_UNROLL for (int v = 0; v < kVectors; ++v) row[v] = LoadElements(d, b + v * lanes);
+      FOVEA_UNROLL for (int r = 0; r < kRows; ++r) {
+        const V factor = SetElements(d, a + r * am);
+        FOVEA_UNROLL for (int v = 0; v < kVectors; ++v) AddProduct<X>(factor, row[v], sum[r][v]);
+      }
     }
+  };
+  if constexpr (kFetchesInLoops<kVectors, X> && !hwy::IsSame<Fetch, std::nullptr_t>()) {
+    for (int64_t k = begin; k < end; k += kRun) {
+      const int64_t steps = HWY_MIN(kRun, end - k);
+      LineRun run = fetch->Run(steps);
+      add(k, k + steps, [&]() HWY_ATTR { run.Next(); });
+    }
+  } else {
+    add(begin, end, [] {});
   }
 }
 
@@ -167,7 +121,7 @@ HWY_INLINE void ScaleSums(const T* factors, V (&sum)[kRows][kVectors]) {
 }
 
 template <int kRows, int kVectors, class T, class X>
-HWY_INLINE void SumBlock(const ChunkSum<T, X>& p, int64_t m, int64_t n) {
+HWY_INLINE void SumBlock(const ChunkSum<T, X>& p, int64_t m, int64_t n, FetchedRows<T>& fetch) {
   const hn::ScalableTag<T> d;
   using V = hn::Vec<decltype(d)>;
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
@@ -190,12 +144,12 @@ HWY_INLINE void SumBlock(const ChunkSum<T, X>& p, int64_t m, int64_t n) {
           hn::LoadU(d, p.product + (m + r) * p.product_stride + n + v * lanes);
     }
   } else {
-    AddTerm<kRows, kVectors, T>(p.first, m, n, sum);
+    AddTerm<kRows, kVectors, T>(p.first, m, n, sum, &fetch);
   }
   if (p.factors) ScaleSums(p.factors + m, sum);
   if (p.from && !begins)
     ForFrom(p, m, n, sum, [](V factor, V x, V& to) HWY_ATTR { to = hn::MulAdd(factor, x, to); });
-  for (int64_t i = 0; i < p.more_count; ++i) AddTerm<kRows, kVectors, T>(p.more[i], m, n, sum);
+  for (int64_t i = 0; i < p.more_count; ++i) AddTerm<kRows, kVectors, T>(p.more[i], m, n, sum, nullptr);
   if (p.end_factors) ScaleSums(p.end_factors + m, sum);
   if (p.saved) {
     T* saved = p.saved + m * p.to_stride + n;
@@ -224,7 +178,8 @@ HWY_INLINE void SumBlock(const ChunkSum<T, X>& p, int64_t m, int64_t n) {
 /// Whether a sum adds one product to `from` and nothing else, as that of a state does.
 template <class T, class X>
 HWY_INLINE bool OnlyAdds(const ChunkSum<T, X>& p) {
-  return p.from && !p.factors && p.more_count == 0 && !p.end_factors && !p.saved;
+  return p.from && !p.factors && p.more_count == 0 && !p.end_factors && !p.saved &&
+         p.first.triangle == Triangle::none;
 }
 /// Keeps a pointer in one register that steps from row to row. Of six rows GCC made six pointers, read back
 /// from the stack for each block.
@@ -234,34 +189,37 @@ HWY_INLINE void KeepStepping([[maybe_unused]] P*& pointer) {
   asm("" : "+r"(pointer));
 #endif
 }
-/// SumBlock where OnlyAdds, for the blocks of a row from column n on. Returns the column behind them. A
+/// SumBlock where OnlyAdds, for blocks of rows from m on, at columns n. Returns the row behind them. A
 /// product over the 16 tokens of a chunk is so short that the questions of SumBlock show, and so do the
 /// addresses that it makes again for each block. kSideBySide: A(m, k) and A(m + 1, k) are neighbours.
 template <int kRows, int kVectors, bool kSideBySide, class T>
-HWY_INLINE int64_t AddBlocks(const ChunkSum<T>& p, int64_t m, int64_t n, int64_t n_count,
+HWY_INLINE int64_t AddBlocks(const ChunkSum<T>& p, int64_t m, int64_t m_end, int64_t n,
                              FetchedRows<T>& fetch) {
+  if (m + kRows > m_end) return m;
   const hn::ScalableTag<T> d;
   using V = hn::Vec<decltype(d)>;
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(d)), am = kSideBySide ? 1 : p.first.am,
-                ak = p.first.ak, ldb = p.first.ldb, begin = p.first.Begin(m), end = p.first.End(m, kRows),
-                from_stride = p.from_stride, to_stride = p.to_stride,
-                step = p.from_factors ? p.from_factors_step : 0;
-  const T one = 1, *factors = p.from_factors ? p.from_factors + m * step : &one;
-  const T *from = p.from + m * from_stride, *a_rows = p.first.a + m * am + begin * ak,
-          *b_rows = p.first.b + begin * ldb;
-  T* to = p.to + m * to_stride;
-  for (; n + kVectors * lanes <= n_count; n += kVectors * lanes) {
-    fetch.Some();
+                ak = p.first.ak, ldb = p.first.ldb, count = p.first.k, from_stride = p.from_stride,
+                to_stride = p.to_stride, step = p.from_factors ? p.from_factors_step : 0;
+  const T one = 1, *factor = p.from_factors ? p.from_factors + m * step : &one;
+  const T *x = p.from + m * from_stride + n, *a_rows = p.first.a + m * am, *b_rows = p.first.b + n;
+  T* y = p.to + m * to_stride + n;
+  for (; m + kRows <= m_end; m += kRows, a_rows += kRows * am) {
     V sum[kRows][kVectors];
-    const T *x = from + n, *factor = factors;
     FOVEA_UNROLL for (int r = 0; r < kRows; ++r, x += from_stride, factor += step) {
       KeepStepping(x);
       KeepStepping(factor);
       const V by = hn::Set(d, *factor);
       FOVEA_UNROLL for (int v = 0; v < kVectors; ++v) sum[r][v] = hn::Mul(by, hn::LoadU(d, x + v * lanes));
     }
-    const T *a = a_rows, *b = b_rows + n;
-    for (int64_t k = begin; k < end; ++k, a += ak, b += ldb) {
+    [[maybe_unused]] LineRun run{nullptr, 0};
+    if constexpr (kFetchesInLoops<kVectors, T>)
+      run = fetch.Run(count);
+    else
+      fetch.Some();
+    const T *a = a_rows, *b = b_rows;
+    for (int64_t k = 0; k < count; ++k, a += ak, b += ldb) {
+      if constexpr (kFetchesInLoops<kVectors, T>) run.Next();
       V row[kVectors];
       FOVEA_UNROLL for (int v = 0; v < kVectors; ++v) row[v] = hn::LoadU(d, b + v * lanes);
       FOVEA_UNROLL for (int r = 0; r < kRows; ++r) {
@@ -269,27 +227,75 @@ HWY_INLINE int64_t AddBlocks(const ChunkSum<T>& p, int64_t m, int64_t n, int64_t
         FOVEA_UNROLL for (int v = 0; v < kVectors; ++v) sum[r][v] = hn::MulAdd(element, row[v], sum[r][v]);
       }
     }
-    T* y = to + n;
     FOVEA_UNROLL for (int r = 0; r < kRows; ++r, y += to_stride) {
       KeepStepping(y);
       FOVEA_UNROLL for (int v = 0; v < kVectors; ++v) hn::StoreU(sum[r][v], d, y + v * lanes);
     }
   }
-  return n;
+  return m;
 }
-template <int kRows, bool kSideBySide, class T>
-HWY_INLINE void AddRows(const ChunkSum<T>& p, int64_t m, int64_t n_count, FetchedRows<T>& fetch) {
-  const int64_t n = AddBlocks<kRows, 2, kSideBySide>(p, m, 0, n_count, fetch);
-  if (n < n_count) AddBlocks<kRows, 1, kSideBySide>(p, m, n, n_count, fetch);
+/// `kVectors` vectors of columns of AddSum, from n on.
+template <int kVectors, bool kSideBySide, class T>
+HWY_INLINE void AddColumns(const ChunkSum<T>& p, int64_t m_count, int64_t n, FetchedRows<T>& fetch) {
+  int64_t m =
+      AddBlocks<6, kVectors, kSideBySide>(p, 0, kTileVectors == 4 ? m_count : SixesEnd(m_count), n, fetch);
+  if constexpr (kTileVectors == 2) m = AddBlocks<5, kVectors, kSideBySide>(p, m, m_count, n, fetch);
+  if constexpr (kTileVectors == 4) {
+    m = AddBlocks<4, kVectors, kSideBySide>(p, m, m_count, n, fetch);
+    m = AddBlocks<2, kVectors, kSideBySide>(p, m, m_count, n, fetch);
+    m = AddBlocks<1, kVectors, kSideBySide>(p, m, m_count, n, fetch);
+  }
 }
-/// Sum where OnlyAdds.
+/// Sum where OnlyAdds a product without zeros.
 template <bool kSideBySide, class T>
 HWY_NOINLINE void AddSum(int64_t m_count, int64_t n_count, const ChunkSum<T>& p, FetchedRows<T>& fetch) {
-  const int64_t sixes_end = SixesEnd(m_count);
-  int64_t m = 0;
-  for (; m < sixes_end; m += 6) AddRows<6, kSideBySide>(p, m, n_count, fetch);
-  for (; m < m_count; m += 5) AddRows<5, kSideBySide>(p, m, n_count, fetch);
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(hn::ScalableTag<T>()));
+  int64_t n = 0;
+  if constexpr (kTileVectors == 4) {
+    for (; n + 4 * lanes <= n_count; n += 4 * lanes) AddColumns<4, kSideBySide>(p, m_count, n, fetch);
+  }
+  for (; n + 2 * lanes <= n_count; n += 2 * lanes) AddColumns<2, kSideBySide>(p, m_count, n, fetch);
+  if (n < n_count) AddColumns<1, kSideBySide>(p, m_count, n, fetch);
 }
+
+/// Whether a sum is one product alone, of rows of A with a B of one vector.
+template <class T, class X>
+HWY_INLINE bool OnlyMultiplies(const ChunkSum<T, X>& p) {
+  return !p.from && !p.product && !p.factors && p.more_count == 0 && !p.end_factors && !p.saved &&
+         p.first.triangle == Triangle::none && p.first.ak == 1 && p.first.k % 2 == 0;
+}
+/// Sum where OnlyMultiplies, for eight rows at a time. Eight rows and one vector take nine loads for eight
+/// multiply-adds, so that loads are what this waits for, and the addresses are those of two rows.
+template <class T>
+HWY_NOINLINE int64_t NarrowSum(int64_t m_count, const ChunkSum<T>& p, FetchedRows<T>& fetch) {
+  const hn::ScalableTag<T> d;
+  using V = hn::Vec<decltype(d)>;
+  const int64_t am = p.first.am, ldb = p.first.ldb, count = p.first.k;
+  int64_t m = 0;
+  for (; m + 8 <= m_count; m += 8) {
+    const T *a = p.first.a + m * am, *a_more = a + 4 * am, *b = p.first.b;
+    V sum[8];
+    FOVEA_UNROLL for (int r = 0; r < 8; ++r) sum[r] = hn::Zero(d);
+    for (int64_t k = 0; k < count;) {
+      fetch.Some();
+      for (const int64_t stop = HWY_MIN(k + 32, count); k < stop; k += 2, a += 2, a_more += 2) {
+        KeepStepping(a);
+        KeepStepping(a_more);
+        FOVEA_UNROLL for (int s = 0; s < 2; ++s, b += ldb) {
+          const V row = hn::LoadU(d, b);
+          FOVEA_UNROLL for (int r = 0; r < 4; ++r) sum[r] =
+              hn::MulAdd(hn::Set(d, a[r * am + s]), row, sum[r]);
+          FOVEA_UNROLL for (int r = 0; r < 4; ++r) sum[4 + r] =
+              hn::MulAdd(hn::Set(d, a_more[r * am + s]), row, sum[4 + r]);
+        }
+      }
+    }
+    T* to = p.to + m * p.to_stride;
+    FOVEA_UNROLL for (int r = 0; r < 8; ++r) hn::StoreU(sum[r], d, to + r * p.to_stride);
+  }
+  return m;
+}
+
 #undef FOVEA_UNROLL
 
 template <int kRows, class T, class X>
@@ -298,8 +304,8 @@ HWY_INLINE void SumRows(const ChunkSum<T, X>& p, int64_t m, int64_t n_count, Fet
   int64_t n = 0;
   if constexpr (kTileVectors == 4) {
     for (; n + 4 * lanes <= n_count; n += 4 * lanes) {
-      fetch.Some();
-      SumBlock<kRows, 4>(p, m, n);
+      if constexpr (!kFetchesInLoops<4, X>) fetch.Some();
+      SumBlock<kRows, 4>(p, m, n, fetch);
     }
   }
   if (kTileVectors == 4 && n < n_count) {
@@ -309,9 +315,9 @@ HWY_INLINE void SumRows(const ChunkSum<T, X>& p, int64_t m, int64_t n_count, Fet
   }
   for (; n + 2 * lanes <= n_count; n += 2 * lanes) {
     if (kTileVectors == 2) fetch.Some();
-    SumBlock<kRows, 2>(p, m, n);
+    SumBlock<kRows, 2>(p, m, n, fetch);
   }
-  if (n < n_count) SumBlock<kRows, 1>(p, m, n);
+  if (n < n_count) SumBlock<kRows, 1>(p, m, n, fetch);
 }
 
 /// m_count rows of n_count columns, whole vectors.
@@ -321,12 +327,18 @@ HWY_NOINLINE void Sum(int64_t m_count, int64_t n_count, const ChunkSum<T, X>& p,
   if constexpr (kNumbers<X> == 2 || kTileVectors == 4) {
     if (n_count == static_cast<int64_t>(hn::Lanes(hn::ScalableTag<T>()))) {
       int64_t m = 0;
+      if constexpr (kTileVectors == 4 && kNumbers<X> == 1) {
+        if (OnlyMultiplies(p)) m = NarrowSum(m_count, p, fetch);
+      }
       for (; m + 8 <= m_count; m += 8) SumRows<8>(p, m, n_count, fetch);
       for (; m + 4 <= m_count; m += 4) SumRows<4>(p, m, n_count, fetch);
       for (; m + 2 <= m_count; m += 2) SumRows<2>(p, m, n_count, fetch);
       if (m < m_count) SumRows<1>(p, m, n_count, fetch);
       return;
     }
+  }
+  if constexpr (kTileVectors == 4 && kNumbers<X> == 1) {
+    if (OnlyAdds(p) && p.first.am == 1) return AddSum<true>(m_count, n_count, p, fetch);
   }
   if constexpr (kTileVectors == 2 && kNumbers<X> == 1) {
     const int64_t sixes_end = SixesEnd(m_count);

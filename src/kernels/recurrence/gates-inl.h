@@ -12,6 +12,23 @@ HWY_BEFORE_NAMESPACE();
 namespace fovea::kernels {
 namespace HWY_NAMESPACE {
 
+#if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3
+/// ExpByScaling (simd/math-inl.h) with the fraction taken from the whole number, which saves two
+/// instructions.
+HWY_INLINE __m512 ExpByRounding(__m512 x) {
+  const auto constant = [](float value) { return _mm512_set1_ps(value); };
+  const __mmask16 counts = _mm512_cmp_ps_mask(x, constant(-87.0f), _CMP_NLT_UQ);  // true for a NaN too
+  const __m512 log2e = constant(1.44269502f), n = _mm512_roundscale_ps(_mm512_mul_ps(x, log2e), 0x00);
+  const __m512 r = _mm512_fmadd_ps(x, constant(1.92596303e-8f), _mm512_fmsub_ps(x, log2e, n));
+  __m512 p = _mm512_fmadd_ps(constant(0.00132647273f), r, constant(0.00967151299f));
+  p = _mm512_fmadd_ps(p, r, constant(0.0555073358f));
+  p = _mm512_fmadd_ps(p, r, constant(0.240222424f));
+  p = _mm512_fmadd_ps(p, r, constant(0.693147004f));
+  p = _mm512_fmadd_ps(p, r, constant(1.0f));
+  return _mm512_maskz_scalef_ps(counts, p, n);
+}
+#endif
+
 /// Exp for features and decays, of which a chunk has one for each element of its rows. By AVX2 with f32 the
 /// polynomial is that of ExpByScaling (simd/math-inl.h), whose terms here do not wait for each other: 14
 /// instructions, where Exp takes 18 that wait. The relative error is below 2.1e-7. x is at most 88.
@@ -33,6 +50,9 @@ HWY_INLINE V RowExp(D d, V x) {
     const auto power = hn::Add(hn::ShiftLeft<23>(hn::BitCast(di, shifted)), hn::Set(di, 127 << 23));
     return hn::IfThenZeroElse(hn::Lt(x, constant(-87.0f)), hn::Mul(p, hn::BitCast(d, power)));
   }
+#endif
+#if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3
+  if constexpr (sizeof(V) == 64 && sizeof(hn::TFromD<D>) == 4) return V{ExpByRounding(x.raw)};
 #endif
   return Exp(d, x);
 }

@@ -97,47 +97,76 @@ HWY_INLINE void GateRows(const RecurrenceProblem<T>& p, const ChunkAt& at, const
   }
 }
 
-/// Channels [j, j + kVectors vectors) of TokenDecays.
+/// `kVectors` vectors of products, to a row; `most` becomes the larger of itself and their absolute values.
+template <int kVectors, class D, class T, class V = hn::Vec<D>, class Product>
+HWY_INLINE void StoreProducts(D d, Product product, T* to, V& most) {
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+  V largest = hn::Zero(d);
+  FOVEA_UNROLL for (int v = 0; v < kVectors; ++v) {
+    const V x = product(v);
+    largest = hn::Max(hn::Abs(x), largest);
+    hn::StoreU(x, d, to + v * lanes);
+  }
+  most = hn::Max(largest, most);
+}
+
+/// Channels [j, j + kVectors vectors) of TokenDecays. Exponentials of all tokens come first, since none waits
+/// for another one. In one loop with the rows they took a tenth more time.
 template <int kVectors, class T>
 HWY_INLINE void DecayColumns(const T* const* gates, int64_t count, const Chunk<T>& c, int64_t j,
                              const StartedRows<T>& started) {
   const hn::ScalableTag<T> d;
   using V = hn::Vec<decltype(d)>;
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(d)), dim = c.dim;
-  T *to_token = c.to_token, *largest = c.largest;
+  T* decays = c.to_token + j;
+  for (int64_t i = 0; i < count; ++i) {
+    FOVEA_UNROLL for (int v = 0; v < kVectors; ++v)
+        hn::StoreU(RowExp(d, hn::LoadU(d, gates[i] + j + v * lanes)), d, decays + i * dim + v * lanes);
+  }
+  // Copies, so that what they say is not read again behind each store.
+  const StartedReaders<T> queries = started.readers[0], erasures = started.readers[1];
+  const StartedWriters<T> keys = started.writers[0], more_keys = started.writers[1];
+  T* largest = c.largest;
   V product[kVectors], before[kVectors], inverse[kVectors], most_read = hn::LoadU(d, largest),
                                                             most_written = hn::LoadU(d, largest + lanes);
   FOVEA_UNROLL for (int v = 0; v < kVectors; ++v) product[v] = hn::Set(d, T(1));
-  for (int64_t i = 0, row = j; i < count; ++i, row += dim) {
+  for (int64_t i = 0; i < count; ++i) {
+    const int64_t row = i * dim;
     FOVEA_UNROLL for (int v = 0; v < kVectors; ++v) {
+      T* decay = decays + row + v * lanes;
       before[v] = product[v];
-      product[v] = Flush(d, hn::Mul(product[v], RowExp(d, hn::LoadU(d, gates[i] + j + v * lanes))));
+      product[v] = Flush(d, hn::Mul(product[v], hn::LoadU(d, decay)));
       inverse[v] = Reciprocal(d, product[v]);
-      hn::StoreU(product[v], d, to_token + row + v * lanes);
+      hn::StoreU(product[v], d, decay);
     }
-    FOVEA_UNROLL for (int r = 0; r < 2; ++r) {
-      const StartedReaders<T>& x = started.readers[r];
-      if (!x.to) continue;
+    const auto read = [&](const StartedReaders<T>& x) HWY_ATTR {
+      if (!x.to) return;
       const T* from = x.from.data + i * x.from.stride + j;
       const V factor = hn::Set(d, x.FactorOf(i));
-      FOVEA_UNROLL for (int v = 0; v < kVectors; ++v) {
-        V decay = product[v];
-        if (x.reach == Reach::before) decay = before[v];
-        const V scaled = hn::Mul(hn::LoadU(d, from + v * lanes), factor), decayed = hn::Mul(scaled, decay);
-        most_read = hn::Max(hn::Abs(decayed), most_read);
-        hn::StoreU(Flush(d, decayed), d, x.to + row + v * lanes);
-      }
-    }
-    FOVEA_UNROLL for (int w = 0; w < 2; ++w) {
-      const StartedWriters<T>& y = started.writers[w];
-      if (!y.to) continue;
+      const auto decayed_by = [&](const V* decay) HWY_ATTR {
+        StoreProducts<kVectors>(
+            d,
+            [&](int v) HWY_ATTR {
+              return Flush(d, hn::Mul(hn::Mul(hn::LoadU(d, from + v * lanes), factor), decay[v]));
+            },
+            x.to + row + j, most_read);
+      };
+      if (x.reach == Reach::before)
+        decayed_by(before);
+      else
+        decayed_by(product);
+    };
+    const auto write = [&](const StartedWriters<T>& y) HWY_ATTR {
+      if (!y.to) return;
       const T* from = y.from.data + i * y.from.stride + j;
-      FOVEA_UNROLL for (int v = 0; v < kVectors; ++v) {
-        const V divided = hn::Mul(hn::LoadU(d, from + v * lanes), inverse[v]);
-        most_written = hn::Max(hn::Abs(divided), most_written);
-        hn::StoreU(divided, d, y.to + row + v * lanes);
-      }
-    }
+      StoreProducts<kVectors>(
+          d, [&](int v) HWY_ATTR { return hn::Mul(hn::LoadU(d, from + v * lanes), inverse[v]); },
+          y.to + row + j, most_written);
+    };
+    read(queries);
+    read(erasures);
+    write(keys);
+    write(more_keys);
   }
   hn::StoreU(most_read, d, largest);
   hn::StoreU(most_written, d, largest + lanes);

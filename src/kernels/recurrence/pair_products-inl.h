@@ -33,53 +33,89 @@ HWY_INLINE void PairBlock(D d, const RowsAt<X>& x, int64_t m, int64_t column, in
 
 /// Whether products of pairs read writer rows where they are, and fold their sums. With vectors of eight this
 /// took a twelfth less of a forward call with decays by channel than transposing the rows, and as long
-/// without them. With vectors of sixteen a row of the table is one vector.
-template <class T>
-inline constexpr bool kPairsOfRows = HWY_TARGET == HWY_AVX2 && sizeof(T) == 4;
+/// without them. With vectors of sixteen it took a quarter less of the products and transposes, which load a
+/// reader element for each multiply-add.
+template <class X>
+inline constexpr bool kPairsOfRows =
+    (HWY_TARGET == HWY_AVX2 || (HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3)) && hwy::IsSame<X, float>();
 
-#if HWY_TARGET == HWY_AVX2
-/// PairProducts of two reader rows at a time with four writer rows, of which there are `y_rows`.
+#if HWY_TARGET == HWY_AVX2 || (HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3)
+/// Four numbers of each row, those of the first row first.
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE V LoadFours(D d, const float* from, int64_t stride) {
+  if constexpr (hn::MaxLanes(d) == 4) {
+    return hn::LoadU(d, from);
+  } else {
+    const hn::Half<D> half;
+    const int64_t rows = static_cast<int64_t>(hn::Lanes(half)) / 4;
+    return hn::Combine(d, LoadFours(half, from + rows * stride, stride), LoadFours(half, from, stride));
+  }
+}
+/// To the first `count` of these rows.
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE void StoreFours(D d, V x, int64_t count, float* to, int64_t stride) {
+  if constexpr (hn::MaxLanes(d) == 4) {
+    if (count > 0) hn::StoreU(x, d, to);
+  } else {
+    const hn::Half<D> half;
+    const int64_t rows = static_cast<int64_t>(hn::Lanes(half)) / 4;
+    StoreFours(half, hn::LowerHalf(half, x), count, to, stride);
+    StoreFours(half, hn::UpperHalf(half, x), count - rows, to + rows * stride, stride);
+  }
+}
+/// Each row's number four times.
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE V FourTimes(D d, const float* from) {
+  if constexpr (hn::MaxLanes(d) == 4) {
+    return hn::Set(d, *from);
+  } else {
+    const hn::Half<D> half;
+    return hn::Combine(d, FourTimes(half, from + hn::Lanes(half) / 4), FourTimes(half, from));
+  }
+}
+
+/// PairProducts of two reader rows (by vectors of sixteen, four) at a time with four writer rows, of which
+/// there are `y_rows`.
 inline HWY_NOINLINE void PairsOfRows(const RowsAt<float>& x, int64_t rows, int64_t dim,
                                      const RowsAt<float>& y, int64_t y_rows, const float* gamma,
                                      const float* factors, float* to) {
-  const hn::CappedTag<float, 8> d;
-  const hn::Half<decltype(d)> half;
+  const hn::ScalableTag<float> d;
+  constexpr int kLanes = static_cast<int>(hn::MaxLanes(d)), kRows = kLanes / 4;
   using V = hn::Vec<decltype(d)>;
-  for (int64_t i = 0; i < rows; i += 2) {
-    const int64_t next = HWY_MIN(i + 1, rows - 1);
-    const float *x0 = x.data + i * x.stride, *x1 = x.data + next * x.stride;
-    const V factor =
-        factors ? hn::Combine(d, hn::Set(half, factors[next]), hn::Set(half, factors[i])) : hn::Set(d, 1.0f);
+  for (int64_t i = 0; i < rows; i += kRows) {
+    // Behind the last row it is read again: those products are not stored, or out of reach.
+    const float* readers[kRows];
+    _Pragma("GCC unroll 4") for (int r = 0; r < kRows; ++r) readers[r] =
+        x.data + HWY_MIN(i + r, rows - 1) * x.stride;
+    const V factor = factors ? FourTimes(d, factors + i) : hn::Set(d, 1.0f);
+    float* to_rows = to + i * kChunk;
     int64_t j = 0;
-    for (; j <= next; j += 4) {
-      // Behind the last row it is read again: those products are out of reach.
-      const float* row[4];
-      for (int64_t c = 0; c < 4; ++c) row[c] = y.data + HWY_MIN(j + c, y_rows - 1) * y.stride;
-      V sums[8];
-      _Pragma("GCC unroll 8") for (int s = 0; s < 8; ++s) sums[s] = hn::Zero(d);
+    for (; j < HWY_MIN(i + kRows, rows); j += 4) {
+      const float* writers[4];
+      _Pragma("GCC unroll 4") for (int c = 0; c < 4; ++c) writers[c] =
+          y.data + HWY_MIN(j + c, y_rows - 1) * y.stride;
+      V sums[kLanes];
+      _Pragma("GCC unroll 16") for (int s = 0; s < kLanes; ++s) sums[s] = hn::Zero(d);
       const auto add = [&](auto load, int64_t k) HWY_ATTR {
-        const V a = load(x0 + k), b = load(x1 + k);
+        V elements[kRows];
+        _Pragma("GCC unroll 4") for (int r = 0; r < kRows; ++r) elements[r] = load(readers[r] + k);
         _Pragma("GCC unroll 4") for (int c = 0; c < 4; ++c) {
-          const V element = load(row[c] + k);
-          sums[c] = hn::MulAdd(a, element, sums[c]);
-          sums[4 + c] = hn::MulAdd(b, element, sums[4 + c]);
+          const V element = load(writers[c] + k);
+          _Pragma("GCC unroll 4") for (int r = 0; r < kRows; ++r) sums[4 * r + c] =
+              hn::MulAdd(elements[r], element, sums[4 * r + c]);
         }
       };
       int64_t k = 0;
-      for (; k + 8 <= dim; k += 8) add([&](const float* from) HWY_ATTR { return hn::LoadU(d, from); }, k);
+      for (; k + kLanes <= dim; k += kLanes)
+        add([&](const float* from) HWY_ATTR { return hn::LoadU(d, from); }, k);
       if (k < dim)
         add([&](const float* from)
                 HWY_ATTR { return hn::MaskedLoad(hn::FirstN(d, static_cast<size_t>(dim - k)), d, from); },
             k);
-      const V decays =
-          hn::Combine(d, hn::LoadU(half, gamma + next * kChunk + j), hn::LoadU(half, gamma + i * kChunk + j));
-      const V products = hn::Mul(FoldEight(d, sums), hn::Mul(decays, factor));
-      hn::StoreU(hn::LowerHalf(half, products), half, to + i * kChunk + j);
-      if (next > i) hn::StoreU(hn::UpperHalf(half, products), half, to + next * kChunk + j);
+      const V decays = LoadFours(d, gamma + i * kChunk + j, kChunk);
+      StoreFours(d, hn::Mul(FoldLanes(d, sums), hn::Mul(decays, factor)), rows - i, to_rows + j, kChunk);
     }
-    for (; j < kChunk; j += 4) {
-      for (int64_t row = i; row <= next; ++row) hn::StoreU(hn::Zero(half), half, to + row * kChunk + j);
-    }
+    for (; j < kChunk; j += 4) StoreFours(d, hn::Zero(d), rows - i, to_rows + j, kChunk);
   }
 }
 #endif
@@ -102,7 +138,7 @@ HWY_INLINE PairWriters<T> TransposeWriters(const RowsAt<T>& rows, int64_t count,
 template <class T, class X = T>
 HWY_NOINLINE void PairProducts(const RowsAt<X>& x, int64_t rows, int64_t dim, const PairWriters<X>& y,
                                const T* gamma, const T* factors, T* to) {
-  if constexpr (kPairsOfRows<T>) {
+  if constexpr (kPairsOfRows<X>) {
     PairsOfRows(x, rows, dim, y.rows, y.count, gamma, factors, to);
   } else {
     const auto block = [&](auto d, int64_t m, int64_t column) HWY_ATTR {
