@@ -24,9 +24,9 @@ struct Token {
   double weight = 0.0;
 };
 
-/// Tokens in their order, the most probable first and of equals the smaller id, only as far as someone asks:
-/// a draw seldom looks further than a few dozen of ten thousand, and sorting all of them took as long as the
-/// rest of the model.
+/// Tokens in their order, the most probable first and of equals the smaller id. They are put in order only as
+/// far as someone asks: a draw seldom looks further than a few dozen of ten thousand. Sorting all of them
+/// took as long as the rest of the model.
 class Ranked {
  public:
   /// The numbers, which are read later too, are logarithms of probabilities up to a constant. The temperature
