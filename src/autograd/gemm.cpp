@@ -95,6 +95,8 @@ std::int64_t pieces(std::int64_t of, std::int64_t size) {
   return (of + size - 1) / size;
 }
 
+constexpr std::int64_t whole_tiles = 48;  // rows of tiles of every instruction set
+
 // A product and the blocks into which it is cut.
 struct Cut {
   ProductBlock product;
@@ -105,13 +107,21 @@ struct Cut {
   ProfileWork work() const { return product_work(product.m, product.n, product.k); }
 };
 
-void multiply_block(const Cut& of, std::int64_t unit) {
+// Some rows of a block: part `number` of `count`.
+struct Part {
+  std::int64_t number = 0, count = 1;
+};
+
+void multiply_block(const Cut& of, std::int64_t unit, const Part& part) {
   const ProductBlock& p = of.product;
-  const std::int64_t down = of.down(), row = unit % down * of.block.rows,
-                     column = unit / down * of.block.columns;
+  const std::int64_t down = of.down(), first = unit % down * of.block.rows,
+                     column = unit / down * of.block.columns, end = std::min(p.m, first + of.block.rows);
+  const std::int64_t rows = pieces(pieces(of.block.rows, part.count), whole_tiles) * whole_tiles,
+                     row = part.count == 1 ? first : std::min(end, first + part.number * rows);
   ProductBlock one = p;
-  one.m = std::min(of.block.rows, p.m - row);
+  one.m = part.number + 1 == part.count ? end - row : std::min(rows, end - row);
   one.n = std::min(of.block.columns, p.n - column);
+  if (one.m == 0) return;
   one.a.data += p.a.transpose == Transpose::no ? row * p.a.leading : row;
   one.b.data += p.b.transpose == Transpose::no ? column : column * p.b.leading;
   one.panels.first += column;
@@ -120,16 +130,28 @@ void multiply_block(const Cut& of, std::int64_t unit) {
   of.multiply(one);
 }
 
-void multiply(const Cut& first, const Cut& second, const ProfileLabel& label, Executor& executor) {
+void multiply(const Cut& first, const Cut& second, const ProfileLabel& label, std::int64_t parts,
+              Executor& executor) {
   const std::int64_t count = first.count();
   if (count + second.count() == 0) return;
   const ProfileWork one = first.work(), other = second.work();
   const ProfileSpan span(label, {one.multiply_adds + other.multiply_adds, one.bytes + other.bytes});
-  executor.parallel_for(count + second.count(), [&](std::int64_t unit, int) {
-    if (unit < count)
-      multiply_block(first, unit);
-    else
-      multiply_block(second, unit - count);
+  const auto block = [&](std::int64_t n, const Part& part) {
+    n < count ? multiply_block(first, n, part) : multiply_block(second, n - count, part);
+  };
+  const std::int64_t blocks = count + second.count(), threads = executor.thread_count();
+  if (parts == 1 || threads == 1 || blocks < threads) {
+    executor.parallel_for(blocks, [&](std::int64_t n, int) { block(n, {}); });
+    return;
+  }
+  // Executors give each thread a stretch of units (core/executor.cpp): it ends with a block in parts.
+  const std::int64_t whole = blocks / threads, more = blocks % threads, units = whole - 1 + parts;
+  executor.parallel_for(blocks + threads * (parts - 1), [&](std::int64_t unit, int) {
+    const bool longer = unit < more * (units + 1);  // the first stretches have a block more
+    const std::int64_t behind = longer ? unit : unit - more * (units + 1), size = units + (longer ? 1 : 0),
+                       stretch = (longer ? 0 : more) + behind / size, at = behind % size,
+                       begin = stretch * whole + std::min(stretch, more), last = whole - 1 + (longer ? 1 : 0);
+    block(begin + std::min(at, last), at < last ? Part{} : Part{at - last, parts});
   });
 }
 
@@ -177,7 +199,7 @@ GemmBlock gemm_block(std::int64_t m, std::int64_t n, std::int64_t k, int threads
 void gemm_in_blocks(GemmBlock block, std::int64_t m, std::int64_t n, std::int64_t k, Matrix a, Matrix b,
                     float* c, std::int64_t leading) {
   const Cut one{{.m = m, .n = n, .k = k, .a = a, .b = b, .c = c, .leading = leading}, block, f32_block_tiled};
-  multiply(one, {}, of_f32, default_executor());
+  multiply(one, {}, of_f32, 1, default_executor());
 }
 
 void f32_block(const ProductBlock& p) {
@@ -188,8 +210,11 @@ void gemm(const ProductBlock& first, const ProductBlock& second, Operands operan
   Executor& executor = given ? *given : default_executor();
   const int threads = executor.thread_count();
   const bool by_bf16 = operands == Operands::bf16 && best_bf16_path() != Bf16Path::any;
+  // Halves of the last blocks: whoever is behind leaves one to others. Quarters gained no more, because each
+  // part copies its panels of b. Blocks of bf16 are cut by sizes alone.
+  constexpr std::int64_t halves = 2;
   multiply(cut_of(first, operands, threads), cut_of(second, operands, threads), by_bf16 ? of_bf16 : of_f32,
-           executor);
+           operands == Operands::f32 ? halves : 1, executor);
 }
 
 void gemm(std::int64_t m, std::int64_t n, std::int64_t k, Matrix a, Matrix b, float beta, float* c,
