@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -47,7 +48,15 @@ std::vector<Sequence*> pointers(const nb::list& sequences) {
 
 void append(KvCache& cache, std::int64_t layer, const nb::list& sequences, nb::handle key, nb::handle value) {
   Arrays arrays("KvCache.append");
-  cache.append(layer, pointers(sequences), arrays.read(key, "key"), arrays.read(value, "value"));
+  const std::vector<Sequence*> to = pointers(sequences);
+  const ConstTensorView keys = arrays.read(key, "key"), values = arrays.read(value, "value");
+  // Many rows are written by the threads of the default executor. Another thread's call may have them and
+  // wait for the interpreter's lock (interrupt.cpp), so this thread waits for them without it. Few rows need
+  // no other threads, and another thread may keep the lock for 5 ms.
+  constexpr std::int64_t least_shared = 1 << 14;  // elements
+  std::optional<nb::gil_scoped_release> released;
+  if ((keys ? keys.count() : 0) + (values ? values.count() : 0) >= least_shared) released.emplace();
+  cache.append(layer, to, keys, values);
 }
 
 // The rows of a LastRow, one for each sequence: [sequences, ...], each of any shape and strides.
@@ -148,6 +157,7 @@ void gather(const std::vector<const KeyValueView*>& views, std::int64_t begin, n
             nb::handle value) {
   Arrays arrays("KvCache.rows");
   const TensorView keys = arrays.write(key, "key"), values = arrays.write(value, "value");
+  const nb::gil_scoped_release released;  // as in append
   for (std::size_t n = 0; n < views.size(); ++n) {
     for (const TensorView* target : {&keys, &values}) {
       if (!*target) continue;

@@ -16,18 +16,6 @@
 #include "fovea/core/profile.h"
 
 namespace fovea::autograd {
-namespace {
-
-FOVEA_CLONES void scale_row(const float* from, float factor, std::int64_t n, float* to) {
-#pragma omp simd
-  for (std::int64_t i = 0; i < n; ++i) to[i] = from[i] * factor;
-}
-FOVEA_CLONES void add_scaled_row(const float* from, float factor, std::int64_t n, float* to) {
-#pragma omp simd
-  for (std::int64_t i = 0; i < n; ++i) to[i] += from[i] * factor;
-}
-
-}  // namespace
 
 Var linear(const Var& x, const Var& weight, const Var& bias, Products products) {
   static constexpr ProfileLabel label{"linear", ProfilePart::elementwise};

@@ -42,10 +42,6 @@ FOVEA_CLONES void divide_into(const float* x, float divisor, std::int64_t n, flo
 #pragma omp simd
   for (std::int64_t i = 0; i < n; ++i) y[i] = x[i] / divisor;
 }
-FOVEA_CLONES void share_of_row(const float* x, float factor, std::int64_t n, float* y) {
-#pragma omp simd
-  for (std::int64_t i = 0; i < n; ++i) y[i] = x[i] * factor;
-}
 FOVEA_CLONES void unit_gradient(const float* y, const float* dy, float along, float length, std::int64_t n,
                                 float* dx) {
 #pragma omp simd
@@ -114,8 +110,7 @@ Var pool_mean(const Var& x, const KeptVector<std::int64_t>& lengths) {
       const std::int64_t b = row / time;
       float* to = dx.data<float>() + row * dim + begin;
       if (row % time < lengths[b])
-        share_of_row(d.data<float>() + b * dim + begin, 1.0f / static_cast<float>(lengths[b]), end - begin,
-                     to);
+        scale_row(d.data<float>() + b * dim + begin, 1.0f / static_cast<float>(lengths[b]), end - begin, to);
       else
         std::fill_n(to, end - begin, 0.0f);
     });

@@ -7,7 +7,7 @@
 #include "autograd/gemm.h"
 #include "autograd/record.h"
 #include "autograd/row_lengths.h"
-#include "core/clones.h"
+#include "autograd/rows.h"
 #include "fovea/core/kept_vector.h"
 #include "fovea/core/profile.h"
 
@@ -93,18 +93,9 @@ void check_grouped(const char* function, const char* argument, const Var& rows, 
                           to_string(rows.shape()));
 }
 
-FOVEA_CLONES void add_scaled(const float* from, float factor, std::int64_t n, float* to) {
-#pragma omp simd
-  for (std::int64_t i = 0; i < n; ++i) to[i] += factor * from[i];
-}
-FOVEA_CLONES void put_scaled(const float* from, float factor, std::int64_t n, float* to) {
-#pragma omp simd
-  for (std::int64_t i = 0; i < n; ++i) to[i] = factor * from[i];
-}
-
 // Calls body(b, begin, end) for columns [begin, end) of each entry. Rows of a group are added in order.
 template <class Body>
-void for_columns(const RowGroups& groups, std::int64_t dim, Body&& body) {
+void for_group_columns(const RowGroups& groups, std::int64_t dim, Body&& body) {
   constexpr std::int64_t columns = 64;
   const std::int64_t across = (dim + columns - 1) / columns;
   default_executor().parallel_for(groups.batch * across, [&](std::int64_t unit, int) {
@@ -116,14 +107,14 @@ void for_columns(const RowGroups& groups, std::int64_t dim, Body&& body) {
 // sums[b, group] = Σ factor · rows[b, row], with the factor share[row], or 1 without `share`.
 void sum_groups(const Tensor& rows, const RowGroups& groups, const float* share, const Tensor& sums) {
   const std::int64_t dim = rows.size(2);
-  for_columns(groups, dim, [&](std::int64_t b, std::int64_t begin, std::int64_t end) {
+  for_group_columns(groups, dim, [&](std::int64_t b, std::int64_t begin, std::int64_t end) {
     float* to = sums.data<float>() + b * groups.kept * dim + begin;
     for (std::int64_t group = 0; group < groups.kept; ++group)
       std::fill_n(to + group * dim, end - begin, 0.0f);
     for (std::int64_t row = b * groups.rows; row < (b + 1) * groups.rows; ++row) {
       if (groups.group[row] < 0) continue;
-      add_scaled(rows.data<float>() + row * dim + begin, share ? share[row] : 1.0f, end - begin,
-                 to + groups.group[row] * dim);
+      add_scaled_row(rows.data<float>() + row * dim + begin, share ? share[row] : 1.0f, end - begin,
+                     to + groups.group[row] * dim);
     }
   });
 }
@@ -131,14 +122,14 @@ void sum_groups(const Tensor& rows, const RowGroups& groups, const float* share,
 // rows[b, row] = factor · sums[b, group], and 0 for a row without a group.
 void read_groups(const Tensor& sums, const RowGroups& groups, const float* share, const Tensor& rows) {
   const std::int64_t dim = rows.size(2);
-  for_columns(groups, dim, [&](std::int64_t b, std::int64_t begin, std::int64_t end) {
+  for_group_columns(groups, dim, [&](std::int64_t b, std::int64_t begin, std::int64_t end) {
     for (std::int64_t row = b * groups.rows; row < (b + 1) * groups.rows; ++row) {
       float* to = rows.data<float>() + row * dim + begin;
       if (groups.group[row] < 0)
         std::fill_n(to, end - begin, 0.0f);
       else
-        put_scaled(sums.data<float>() + (b * groups.kept + groups.group[row]) * dim + begin,
-                   share ? share[row] : 1.0f, end - begin, to);
+        scale_row(sums.data<float>() + (b * groups.kept + groups.group[row]) * dim + begin,
+                  share ? share[row] : 1.0f, end - begin, to);
     }
   });
 }

@@ -18,6 +18,15 @@ FOVEA_CLONES void add(const float* row, std::int64_t n, float* sum) {
 
 }  // namespace
 
+FOVEA_CLONES void scale_row(const float* from, float factor, std::int64_t n, float* to) {
+#pragma omp simd
+  for (std::int64_t i = 0; i < n; ++i) to[i] = from[i] * factor;
+}
+FOVEA_CLONES void add_scaled_row(const float* from, float factor, std::int64_t n, float* to) {
+#pragma omp simd
+  for (std::int64_t i = 0; i < n; ++i) to[i] += from[i] * factor;
+}
+
 FOVEA_CLONES float maximum_of(const float* x, std::int64_t n) {
   float best = -std::numeric_limits<float>::infinity();
 #pragma omp simd reduction(max : best)

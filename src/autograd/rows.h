@@ -1,4 +1,4 @@
-// Loops over rows that several ops share: sums of rows, for the gradients of biases and norms, and maxima.
+// Loops over rows that several ops share: sums and multiples of rows, and maxima.
 #pragma once
 
 #include <cstdint>
@@ -7,6 +7,10 @@ namespace fovea::autograd {
 
 /// sum[i] += row[i] for n elements.
 void add_row(const float* row, std::int64_t n, float* sum);
+/// to[i] = factor · from[i] for n elements.
+void scale_row(const float* from, float factor, std::int64_t n, float* to);
+/// to[i] += factor · from[i] for n elements.
+void add_scaled_row(const float* from, float factor, std::int64_t n, float* to);
 
 /// sum[i] += Σ_r rows[r · n + i] for n columns, on the default executor. Groups of 256 rows have sums of
 /// their own, which are added in order, so the bits do not depend on the executor.

@@ -45,10 +45,12 @@ inline std::uint16_t bfloat_of(float value) noexcept {
 float16::float16(float value) noexcept : bits(half_of(value)) {}
 
 FOVEA_CLONES void round_row(const float* from, std::int64_t n, bfloat16* to) noexcept {
+#pragma omp simd
   for (std::int64_t i = 0; i < n; ++i) to[i].bits = bfloat_of(from[i]);
 }
 
 FOVEA_CLONES void round_row(const float* from, std::int64_t n, float16* to) noexcept {
+#pragma omp simd
   for (std::int64_t i = 0; i < n; ++i) to[i].bits = half_of(from[i]);
 }
 

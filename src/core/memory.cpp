@@ -181,8 +181,11 @@ class Regions {
   }
 
   void make_room(std::size_t bytes) {
+    // A header, and what rounds a tensor up to whole lines.
+    constexpr std::size_t most_beside = sizeof(Block) + line;
+    const std::size_t wanted = bytes + (bytes / large_tensor + 1) * most_beside;
     const std::lock_guard lock(mutex_);
-    if (bytes >= large_tensor && free_.lower_bound(bytes) == free_.end()) request(round_up(bytes, region));
+    if (bytes >= large_tensor && free_.lower_bound(wanted) == free_.end()) request(round_up(wanted, region));
   }
 
   void keep() {

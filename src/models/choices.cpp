@@ -237,9 +237,12 @@ std::int32_t drawn_by_share(Ranked tokens, std::span<const float> log_probabilit
   }
   const Weighed weighed(log_probabilities, tokens.best().log_probability, options.temperature);
   if (options.top_p == 1.0) return weighed.at(uniform).id;
-  // Just below the share and the sum, so that one that is reached exactly is the last.
-  const double end = weighed.at(std::nextafter(options.top_p, 0.0)).end;
-  return weighed.at(std::min(uniform * end, std::nextafter(end, 0.0))).id;
+  // Just below the share, so that a sum that reaches it exactly ends the nucleus. Sums by intervals are
+  // rounded in another order than sums of tokens, so a draw at the very end may find the token behind the
+  // last one.
+  const Weighed::Place last = weighed.at(std::nextafter(options.top_p, 0.0)),
+                       drawn = weighed.at(uniform * last.end);
+  return drawn.end > last.end ? last.id : drawn.id;
 }
 
 }  // namespace

@@ -180,7 +180,7 @@ void Ranked::take_more(std::size_t wanted) {
   }
 }
 
-// No more than `count` tokens have a larger number.
+// A number that at least `count` tokens reach; -infinity where so many may not.
 float Ranked::least_of(std::size_t count) const {
   if (count >= maxima_.size()) return -std::numeric_limits<float>::infinity();
   std::vector<float> order(maxima_);

@@ -24,9 +24,9 @@ struct Token {
   double weight = 0.0;
 };
 
-/// Tokens in their order, the most probable first and of equals the smaller id. They are put in order only as
-/// far as someone asks: a draw seldom looks further than a few dozen of ten thousand. Sorting all of them
-/// took as long as the rest of the model.
+/// Tokens in their order, the most probable first and of equals the smaller id, only as far as someone asks.
+/// A draw seldom looks further than a few dozen of ten thousand, and sorting all of them took as long as the
+/// rest of the model.
 class Ranked {
  public:
   /// The numbers, which are read later too, are logarithms of probabilities up to a constant. The temperature
@@ -47,7 +47,8 @@ class Ranked {
   }
   /// Drops all tokens but the first `count`.
   void keep(std::size_t count);
-  void keep_all() { keep(numbers_.size()); }
+  /// Takes all tokens, and puts none in order.
+  void keep_all() { (void)has(numbers_.size()); }
   /// Those that are kept, in no order.
   const std::vector<Token>& tokens() const { return tokens_; }
   /// Their weights.

@@ -5,48 +5,15 @@
 #include <numeric>
 #include <string>
 
-#include "core/clones.h"
 #include "core/pieces.h"
 #include "fovea/core/error.h"
+#include "models/pair_sums.h"
 
 namespace fovea::models {
 namespace {
 
-struct Sums {
-  double product = 0.0, of_a = 0.0, of_b = 0.0, squares = 0.0, absolute = 0.0;
-};
-
-// Eight of each: one would wait for each addition.
-FOVEA_CLONES Sums sums_of(const float* a, const float* b, std::int64_t dim) {
-  constexpr int width = 8;
-  double product[width] = {}, of_a[width] = {}, of_b[width] = {}, squares[width] = {}, absolute[width] = {};
-  const auto add = [&](std::int64_t d, int lane) {
-    const double x = a[d], y = b[d];
-    product[lane] += x * y;
-    of_a[lane] += x * x;
-    of_b[lane] += y * y;
-    squares[lane] += (x - y) * (x - y);
-    absolute[lane] += std::abs(x - y);
-  };
-  std::int64_t d = 0;
-  for (; d + width <= dim; d += width) {
-#pragma omp simd
-    for (int lane = 0; lane < width; ++lane) add(d + lane, lane);
-  }
-  for (; d < dim; ++d) add(d, 0);
-  Sums sums;
-  for (int lane = 0; lane < width; ++lane) {
-    sums.product += product[lane];
-    sums.of_a += of_a[lane];
-    sums.of_b += of_b[lane];
-    sums.squares += squares[lane];
-    sums.absolute += absolute[lane];
-  }
-  return sums;
-}
-
 double similarity_of(Similarity similarity, const float* a, const float* b, std::int64_t dim) {
-  const Sums sums = sums_of(a, b, dim);
+  const PairSums sums = sums_of_pair(a, b, dim);
   // The least length is that of torch.nn.functional.normalize.
   const auto length = [](double sum) { return std::max(std::sqrt(sum), 1e-12); };
   switch (similarity) {

@@ -5,48 +5,16 @@
 #include <string>
 
 #include "autograd/rows.h"
-#include "core/clones.h"
 #include "core/pieces.h"
 #include "fovea/core/error.h"
 #include "fovea/core/kept_vector.h"
+#include "models/pair_sums.h"
 
 namespace fovea::models {
 namespace {
 
 std::span<const float> numbers_of(const Tensor& tensor) {
   return {tensor.data<float>(), static_cast<std::size_t>(tensor.count())};
-}
-
-// Sums of squares and products of two rows of numbers.
-struct Sums {
-  double difference = 0.0, product = 0.0, exact = 0.0, given = 0.0;
-};
-
-// Eight of each: one would wait for each addition.
-FOVEA_CLONES Sums sums_of(const float* exact, const float* given, std::int64_t count) {
-  constexpr int width = 8;
-  double difference[width] = {}, product[width] = {}, of_exact[width] = {}, of_given[width] = {};
-  const auto add = [&](std::int64_t i, int lane) {
-    const double a = exact[i], b = given[i];
-    difference[lane] += (b - a) * (b - a);
-    product[lane] += a * b;
-    of_exact[lane] += a * a;
-    of_given[lane] += b * b;
-  };
-  std::int64_t i = 0;
-  for (; i + width <= count; i += width) {
-#pragma omp simd
-    for (int lane = 0; lane < width; ++lane) add(i + lane, lane);
-  }
-  for (; i < count; ++i) add(i, 0);
-  Sums sums;
-  for (int lane = 0; lane < width; ++lane) {
-    sums.difference += difference[lane];
-    sums.product += product[lane];
-    sums.exact += of_exact[lane];
-    sums.given += of_given[lane];
-  }
-  return sums;
 }
 
 }  // namespace
@@ -56,14 +24,14 @@ void RelativeError::add(std::span<const float> exact, std::span<const float> giv
     throw InvalidArgument("RelativeError::add", "given", std::to_string(exact.size()) + " numbers",
                           std::to_string(given.size()));
   const std::int64_t count = std::ssize(exact);
-  KeptVector<Sums> pieces(static_cast<std::size_t>((count + elements_of_piece - 1) / elements_of_piece));
+  KeptVector<PairSums> pieces(static_cast<std::size_t>((count + elements_of_piece - 1) / elements_of_piece));
   for_pieces(count, [&](std::int64_t begin, std::int64_t end) {
     pieces[static_cast<std::size_t>(begin / elements_of_piece)] =
-        sums_of(exact.data() + begin, given.data() + begin, end - begin);
+        sums_of_pair(exact.data() + begin, given.data() + begin, end - begin);
   });
-  for (const Sums& piece : pieces) {
-    difference_ += piece.difference;
-    exact_ += piece.exact;
+  for (const PairSums& piece : pieces) {
+    difference_ += piece.squares;
+    exact_ += piece.of_a;
   }
 }
 
@@ -77,18 +45,18 @@ void RowErrors::add(const Tensor& exact, const Tensor& given) {
   numbers.add(numbers_of(exact), numbers_of(given));
   const std::int64_t width = exact.rank() > 0 ? exact.shape()[-1] : 0,
                      all = width > 0 ? exact.count() / width : 0;
-  KeptVector<Sums> of_rows(static_cast<std::size_t>(all));
+  KeptVector<PairSums> of_rows(static_cast<std::size_t>(all));
   for_pieces(
       all,
       [&](std::int64_t begin, std::int64_t end) {
         for (std::int64_t row = begin; row < end; ++row)
           of_rows[static_cast<std::size_t>(row)] =
-              sums_of(exact.data<float>() + row * width, given.data<float>() + row * width, width);
+              sums_of_pair(exact.data<float>() + row * width, given.data<float>() + row * width, width);
       },
       width);
-  for (const Sums& sums : of_rows) {
-    if (sums.exact == 0.0 && sums.given == 0.0) continue;
-    const double cosine = sums.product / std::max(std::sqrt(sums.exact) * std::sqrt(sums.given), 1e-300);
+  for (const PairSums& sums : of_rows) {
+    if (sums.of_a == 0.0 && sums.of_b == 0.0) continue;
+    const double cosine = sums.product / std::max(std::sqrt(sums.of_a) * std::sqrt(sums.of_b), 1e-300);
     cosines += cosine;
     least_cosine = std::min(least_cosine, cosine);
     ++rows;

@@ -71,6 +71,13 @@ TEST(SharedGates, Exponentials) {
   EXPECT_EQ(at(y, 3), infinity);
   EXPECT_EQ(at(y, 4), infinity);
   EXPECT_TRUE(std::isnan(at(y, 5)));
+  const Tensor z = softplus(Tensor::from<float>(ends, {6})).value();
+  EXPECT_EQ(at(z, 0), 0.0);
+  EXPECT_EQ(at(z, 1), 0.0);
+  EXPECT_FLOAT_EQ(z.data<float>()[2], std::log(2.0f));
+  EXPECT_EQ(at(z, 3), 200.0);
+  EXPECT_EQ(at(z, 4), infinity);
+  EXPECT_TRUE(std::isnan(at(z, 5)));
 }
 
 TEST(SharedGates, Clamps) {

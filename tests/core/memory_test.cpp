@@ -141,6 +141,14 @@ TEST(Memory, ThatIsReservedIsOneRegion) {
   EXPECT_EQ(tensor_memory().used, before.used);
 }
 
+TEST(Memory, ThatIsReservedHasRoomForTheHeadersOfTensors) {
+  NEEDS_REGIONS;
+  const std::int64_t requests = tensor_memory().requests;
+  reserve_elements(static_cast<std::size_t>(256 * mebibyte));
+  const Tensor parts[] = {floats(128 * mebibyte), floats(128 * mebibyte)};
+  EXPECT_LE(tensor_memory().requests, requests + 1);
+}
+
 TEST(Memory, GoesBackWhenNobodyKeepsIt) {
   NEEDS_REGIONS;
   const Tensor lives = floats(mebibyte);

@@ -313,6 +313,35 @@ def test_threads_use_sequences_of_one_cache(rng):
         np.testing.assert_array_equal(cache.rows(0, own)[0], key)
 
 
+# A call of the main thread has the pool, and asks for the interpreter's lock every 100 ms. A thread that waited for the
+# pool with that lock would wait for ever.
+def test_many_rows_are_written_and_read_beside_a_long_call():
+    code = """
+import threading, time
+import numpy as np, fovea
+fovea.set_num_threads(2)
+long, x = (np.ones((1, 8, length, 64), np.float32) for length in (8192, 2048))
+cache, rounds, ended = fovea.KvCache([fovea.CacheLayer(8, 64)]), [], threading.Event()
+def work():
+    while not ended.is_set():
+        s = cache.start()
+        cache.reserve(s, 2048)
+        cache.append(0, s, x, x)
+        cache.commit(s)
+        assert (cache.rows(0, s)[1] == x).all()
+        rounds.append(0)
+thread = threading.Thread(target=work, daemon=True)
+thread.start()
+end = time.monotonic() + 1.5
+while time.monotonic() < end:
+    fovea.attention(long, long, long)
+ended.set()
+thread.join()
+assert rounds
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
 def test_bf16_and_other_values(rng):
     ml_dtypes = pytest.importorskip("ml_dtypes")
     half = ml_dtypes.bfloat16

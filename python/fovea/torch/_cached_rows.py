@@ -39,9 +39,10 @@ class HeldRows(LayerOfCache):
     def gathered(self, name: str) -> Tensor:
         if self._gathered is None:
             # Rows that were dropped are 0: other code may multiply what its mask hides.
-            self._gathered = {n: torch.zeros(self.sizes(n), dtype=self.dtype) for n in ("key", "value")}
-            handed = TENSORS.handed(self._gathered)
-            _core.gather(self._held, 0, handed["key"], handed["value"])
+            copies = {n: torch.zeros(self.sizes(n), dtype=self.dtype) for n in ("key", "value")}
+            handed = TENSORS.handed(copies)
+            _core.gather(self._held, 0, handed["key"], handed["value"])  # other threads run meanwhile
+            self._gathered = copies
         return self._gathered[name]
 
 
