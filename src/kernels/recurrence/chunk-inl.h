@@ -91,7 +91,7 @@ struct Chunk {
 };
 
 /// keeps_starts: k_start and b_start have memory of their own. Forward needs them no more once it has k_end
-/// and b_end, and a buffer of 16 rows of 64 channels is a twelfth of the first-level cache of a Zen 5.
+/// and b_end. A buffer of 16 rows of 64 channels is a twelfth of the first-level cache of a Zen 5.
 template <class T>
 HWY_INLINE Chunk<T> TakeChunk(const RecurrenceProblem<T>& p, Carve& carve, bool keeps_starts = true) {
   const int64_t dim = Padded<T>(p.key_dim), readers = ReadersOf(p), rows = kChunk * dim,

@@ -17,7 +17,7 @@
 #define FOVEA_RECURRENCE_CHUNKED_BACKWARD_INL_H_
 #endif
 
-#include "kernels/recurrence/backward_buffers-inl.h"
+#include "kernels/recurrence/gate_gradients-inl.h"
 #include "kernels/recurrence/key_sums_backward-inl.h"
 #include "kernels/recurrence/targets-inl.h"
 
@@ -31,14 +31,6 @@ HWY_INLINE void GatherTargets(const RecurrenceProblem<T>& p, const ChunkAt& at, 
   GatherRows(
       p.value, p.sequences[at.n], at.h, at, columns.first, columns.count, columns.stride,
       [&](int64_t i) { return p.write == WriteKind::delta ? BetaAt(p, at, i) : T(1); }, targets);
-}
-
-/// sum += x ∘ y; whole vectors.
-template <class T>
-HWY_INLINE void AddProducts(const T* x, const T* y, int64_t dim, T* sum) {
-  const hn::ScalableTag<T> d;
-  for (int64_t i = 0; i < dim; i += static_cast<int64_t>(hn::Lanes(d)))
-    hn::StoreU(hn::MulAdd(hn::LoadU(d, x + i), hn::LoadU(d, y + i), hn::LoadU(d, sum + i)), d, sum + i);
 }
 
 /// The backward pass of one unit. States are computed again by `Terms`, as forward computed them.
@@ -193,7 +185,11 @@ class BackwardUnit {
     PairAndRowGradients(at, written);
     if (columns_.writes_sums) sums_.AddTo(at, queries_, state + tile_size_, s_.rows);
     const bool gates = p_.decay != DecayKind::none;
-    if (gates) EndGradients(at, state);
+    if (gates) {
+      const bool sums = columns_.writes_sums;
+      EndGradients(p_, at, c_, s_.rows, state, s_.z, state_size_, columns_.stride,
+                   sums ? state + tile_size_ : nullptr, s_.z + tile_size_, s_.ends);
+    }
     UpdateZ(at);
     if (columns_.writes_sums) sums_.UpdateZ(at, queries_);
     const bool mild = p_.decay == DecayKind::key && MildDecays(c_, at.count);
@@ -299,31 +295,6 @@ class BackwardUnit {
                            s_.rows.dq + first * c_.dim);
     }
     if (!queries_) Fill(T{0}, c_.readers * kChunk * c_.dim, s_.rows.dq);
-  }
-
-  /// The derivative by the sum of all gates of the chunk: rows of ⟨state behind the chunk, Z⟩, or their sum
-  /// where all channels share a decay. That state is the decayed one before the chunk, and what writer rows
-  /// add.
-  HWY_NOINLINE void EndGradients(const ChunkAt& at, const T* state) {
-    const ChunkGradient<T>& g = s_.rows;
-    if (p_.decay != DecayKind::key) {
-      T sum = c_.to_token[at.count - 1] * Dot(state, s_.z, state_size_);
-      sum += Dot(c_.k_end, g.dk, at.count * c_.dim);
-      if (c_.b) sum += Dot(c_.b_end, g.db, at.count * c_.dim);
-      s_.ends[0] = sum;
-      return;
-    }
-    const T* decay = c_.to_token + (at.count - 1) * c_.dim;
-    Fill(T{0}, c_.dim, s_.ends);
-    for (int64_t i = 0; i < p_.key_dim; ++i) {
-      s_.ends[i] = Dot(state + i * columns_.stride, s_.z + i * columns_.stride, columns_.count);
-      if (columns_.writes_sums) s_.ends[i] += state[tile_size_ + i] * s_.z[tile_size_ + i];
-      s_.ends[i] *= decay[i];
-    }
-    for (int64_t i = 0; i < at.count; ++i) {
-      AddProducts(c_.k_end + i * c_.dim, g.dk + i * c_.dim, c_.dim, s_.ends);
-      if (c_.b) AddProducts(c_.b_end + i * c_.dim, g.db + i * c_.dim, c_.dim, s_.ends);
-    }
   }
 
   HWY_INLINE void UpdateZ(const ChunkAt& at) {

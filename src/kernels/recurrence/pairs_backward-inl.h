@@ -1,5 +1,5 @@
 // Backward of recurrence/pairs-inl.h: from the derivatives by x_start, y_end and the products of pairs to
-// those by the rows of queries, erasures, keys and b, and by the gates.
+// those by the rows of queries, erasures, keys and b.
 #if defined(FOVEA_RECURRENCE_PAIRS_BACKWARD_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef FOVEA_RECURRENCE_PAIRS_BACKWARD_INL_H_
 #undef FOVEA_RECURRENCE_PAIRS_BACKWARD_INL_H_
@@ -228,44 +228,6 @@ HWY_NOINLINE void MildPairsBackward(const RecurrenceProblem<T>& p, const ChunkAt
   };
   writer_rows(g.qk, g.ek, g.dk);
   if (c.b) writer_rows(g.qb, g.eb, g.db);
-}
-
-/// The derivatives by the gates. They follow from the derivatives by the sums of the gates up to each token.
-/// x∘dx belongs to the token that a reader row reads at, and -y∘dy to the token of a writer row. `ends`, in
-/// the shape of a token's gates, is the derivative by the whole chunk's sum.
-template <class T>
-HWY_NOINLINE void GateGradients(const RecurrenceProblem<T>& p, const ChunkAt& at, bool queries,
-                                const Chunk<T>& c, const ChunkGradient<T>& g, const T* ends) {
-  const hn::ScalableTag<T> d;
-  const int64_t dim = c.dim, lanes = static_cast<int64_t>(hn::Lanes(d));
-  const bool by_channel = p.decay == DecayKind::key;
-  const int64_t width = by_channel ? dim : 1;
-  const auto add = [&](T sign, const T* x, const T* dx, int64_t token) {
-    if (token < 0) return;  // a decay before the chunk
-    if (!by_channel) {
-      g.decays[token] += sign * Dot(x, dx, dim);
-      return;
-    }
-    T* to = g.decays + token * dim;
-    for (int64_t i = 0; i < dim; i += lanes) {
-      const auto term = hn::Mul(hn::Set(d, sign), hn::LoadU(d, x + i));
-      hn::StoreU(hn::MulAdd(term, hn::LoadU(d, dx + i), hn::LoadU(d, to + i)), d, to + i);
-    }
-  };
-  Fill(T{0}, kChunk * width, g.decays);
-  const int64_t query_shift = QueryReach(p) == Reach::before, erase_shift = EraseReach(p) == Reach::before;
-  for (int64_t i = 0; i < at.count; ++i) {
-    for (int64_t row = i; queries && row < c.readers * kChunk; row += kChunk)
-      add(T(1), c.q + row * dim, g.dq + row * dim, i - query_shift);
-    add(T(-1), c.k + i * dim, g.dk + i * dim, i);
-    if (c.e) add(T(1), c.e + i * dim, g.de + i * dim, i - erase_shift);
-    if (c.b) add(T(-1), c.b + i * dim, g.db + i * dim, i);
-  }
-  T* last = g.decays + (at.count - 1) * width;
-  for (int64_t i = 0; i < (by_channel ? p.key_dim : 1); ++i) last[i] += ends[i];
-  for (int64_t i = at.count - 2; i >= 0; --i) {
-    for (int64_t j = 0; j < width; ++j) g.decays[i * width + j] += g.decays[(i + 1) * width + j];
-  }
 }
 
 }  // namespace HWY_NAMESPACE
