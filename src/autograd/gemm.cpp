@@ -117,9 +117,9 @@ void multiply_block(const Cut& of, std::int64_t unit, const Part& part) {
   const std::int64_t down = of.down(), first = unit % down * of.block.rows,
                      column = unit / down * of.block.columns, end = std::min(p.m, first + of.block.rows);
   const std::int64_t rows = pieces(pieces(of.block.rows, part.count), whole_tiles) * whole_tiles,
-                     row = part.count == 1 ? first : std::min(end, first + part.number * rows);
+                     row = std::min(end, first + part.number * rows);
   ProductBlock one = p;
-  one.m = part.number + 1 == part.count ? end - row : std::min(rows, end - row);
+  one.m = std::min(rows, end - row);
   one.n = std::min(of.block.columns, p.n - column);
   if (one.m == 0) return;
   one.a.data += p.a.transpose == Transpose::no ? row * p.a.leading : row;
@@ -140,7 +140,8 @@ void multiply(const Cut& first, const Cut& second, const ProfileLabel& label, st
     n < count ? multiply_block(first, n, part) : multiply_block(second, n - count, part);
   };
   const std::int64_t blocks = count + second.count(), threads = executor.thread_count();
-  if (parts == 1 || threads == 1 || blocks < threads) {
+  if (parts == 1 || threads == 1 || blocks < threads ||
+      std::max(first.block.rows, second.block.rows) <= whole_tiles) {
     executor.parallel_for(blocks, [&](std::int64_t n, int) { block(n, {}); });
     return;
   }

@@ -173,8 +173,8 @@ HWY_INLINE void DecayColumns(const T* const* gates, int64_t count, const Chunk<T
 }
 
 /// The decays from the chunk's start to each token, by channel, and the rows that they decay. Their results
-/// count only if MildDecays. With one loop for all, a row is decayed while the processor waits for the
-/// exponentials of the next token.
+/// count only if MildDecays. The exponentials of all tokens come first, and then the rows that they decay, as
+/// DecayColumns says.
 template <class T>
 HWY_NOINLINE void TokenDecays(const RecurrenceProblem<T>& p, const ChunkAt& at, const Chunk<T>& c,
                               const StartedRows<T>& started) {

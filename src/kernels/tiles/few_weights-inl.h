@@ -130,7 +130,6 @@ HWY_NOINLINE bool AbsorbTiles(float scale, int64_t count, float* scores, int64_t
     rounded.SetEvery(smallest);
     FOVEA_UNROLL for (int r = 0; r < kRows; ++r) hn::Store(lanes[r], d, tile_sums[t] + 16 * r);
   }
-  if (kRows < 4) lanes[3] = hn::Zero(d);
   for (int64_t t = 0; t < tiles; ++t) {
     FOVEA_UNROLL for (int r = 0; r < kRows; ++r) lanes[r] = hn::Load(d, tile_sums[t] + 16 * r);
     FoldFour(
