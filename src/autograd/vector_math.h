@@ -11,10 +11,12 @@
 
 namespace fovea::autograd {
 
-/// e^x, relative error below 2e-7 in [-87, 88]; clamped outside.
-[[gnu::always_inline]] inline float vector_exp(float x) {
-  x = x < -87.0f ? -87.0f : x;
-  x = x > 88.0f ? 88.0f : x;
+/// e^x as p · 2^n, with p in [0.7, 1.42]; the relative error of p is below 2e-7. |x| is at most 104.
+struct ScaledExp {
+  float p;
+  std::uint32_t n;  // in two's complement
+};
+[[gnu::always_inline]] inline ScaledExp vector_scaled_exp(float x) {
   constexpr float magic = 12582912.0f;  // 1.5·2^23: adding it rounds to an integer, in SSE2 too
   const float shifted = x * 1.44269504f + magic;
   const float n = shifted - magic;
@@ -27,29 +29,24 @@ namespace fovea::autograd {
   p = p * r + 1.66666656e-1f;
   p = p * r + 5.00000000e-1f;
   p = p * r * r + r + 1.0f;
-  const std::uint32_t exponent = (std::bit_cast<std::uint32_t>(shifted) - 0x4b400000u + 127u) << 23;
-  return p * std::bit_cast<float>(exponent);
+  return {p, std::bit_cast<std::uint32_t>(shifted) - 0x4b400000u};
+}
+
+/// e^x, relative error below 2e-7 in [-87, 88]; clamped outside.
+[[gnu::always_inline]] inline float vector_exp(float x) {
+  x = x < -87.0f ? -87.0f : x;
+  x = x > 88.0f ? 88.0f : x;
+  const auto [p, n] = vector_scaled_exp(x);
+  return p * std::bit_cast<float>((n + 127u) << 23);
 }
 
 /// e^x for every x: infinite above 88.8, and below -87.3 subnormal down to 0. The same relative error.
 [[gnu::always_inline]] inline float vector_exp_of_all(float x) {
   x = x < -104.0f ? -104.0f : x;
   x = x > 89.0f ? 89.0f : x;
-  constexpr float magic = 12582912.0f;  // see vector_exp
-  const float shifted = x * 1.44269504f + magic;
-  const float n = shifted - magic;
-  float r = x - n * 0.693145752f;
-  r = r - n * 1.42860677e-6f;
-  float p = 1.98756915e-4f;
-  p = p * r + 1.39819994e-3f;
-  p = p * r + 8.33345189e-3f;
-  p = p * r + 4.16657963e-2f;
-  p = p * r + 1.66666656e-1f;
-  p = p * r + 5.00000000e-1f;
-  p = p * r * r + r + 1.0f;
+  const auto [p, n] = vector_scaled_exp(x);
   // 2^n in two factors, because 2^128 and 2^-150 are no normal numbers.
-  const std::int32_t whole = static_cast<std::int32_t>(std::bit_cast<std::uint32_t>(shifted) - 0x4b400000u),
-                     half = whole >> 1;
+  const auto whole = static_cast<std::int32_t>(n), half = whole >> 1;
   const auto power = [](std::int32_t of) {
     return std::bit_cast<float>(static_cast<std::uint32_t>(of + 127) << 23);
   };
@@ -74,7 +71,7 @@ namespace fovea::autograd {
 [[gnu::always_inline]] inline float vector_exp_nonpositive(float x) {
   float y = x * 1.44269504f;
   y = y < -126.0f ? -126.0f : y;
-  constexpr float magic = 12582912.0f;  // see vector_exp
+  constexpr float magic = 12582912.0f;  // see vector_scaled_exp
   const float shifted = y + magic;
   const float r = y - (shifted - magic);
   float p = 1.53533532e-4f;  // 2^r on [-0.5, 0.5]
