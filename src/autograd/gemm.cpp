@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "autograd/bf16_products.h"
+#include "autograd/last_blocks.h"
 #include "autograd/product_work.h"
 #include "autograd/row_products.h"
 #include "fovea/core/error.h"
@@ -107,11 +108,6 @@ struct Cut {
   ProfileWork work() const { return product_work(product.m, product.n, product.k); }
 };
 
-// Some rows of a block: part `number` of `count`.
-struct Part {
-  std::int64_t number = 0, count = 1;
-};
-
 void multiply_block(const Cut& of, std::int64_t unit, const Part& part) {
   const ProductBlock& p = of.product;
   const std::int64_t down = of.down(), first = unit % down * of.block.rows,
@@ -139,21 +135,8 @@ void multiply(const Cut& first, const Cut& second, const ProfileLabel& label, st
   const auto block = [&](std::int64_t n, const Part& part) {
     n < count ? multiply_block(first, n, part) : multiply_block(second, n - count, part);
   };
-  const std::int64_t blocks = count + second.count(), threads = executor.thread_count();
-  if (parts == 1 || threads == 1 || blocks < threads ||
-      std::max(first.block.rows, second.block.rows) <= whole_tiles) {
-    executor.parallel_for(blocks, [&](std::int64_t n, int) { block(n, {}); });
-    return;
-  }
-  // Executors give each thread a stretch of units (core/executor.cpp): it ends with a block in parts.
-  const std::int64_t whole = blocks / threads, more = blocks % threads, units = whole - 1 + parts;
-  executor.parallel_for(blocks + threads * (parts - 1), [&](std::int64_t unit, int) {
-    const bool longer = unit < more * (units + 1);  // the first stretches have a block more
-    const std::int64_t behind = longer ? unit : unit - more * (units + 1), size = units + (longer ? 1 : 0),
-                       stretch = (longer ? 0 : more) + behind / size, at = behind % size,
-                       begin = stretch * whole + std::min(stretch, more), last = whole - 1 + (longer ? 1 : 0);
-    block(begin + std::min(at, last), at < last ? Part{} : Part{at - last, parts});
-  });
+  const bool cuts = std::max(first.block.rows, second.block.rows) > whole_tiles;
+  for_blocks_in_stretches(count + second.count(), cuts ? parts : 1, executor, block);
 }
 
 constexpr ProfileLabel of_f32{"product", ProfilePart::products},
@@ -211,8 +194,7 @@ void gemm(const ProductBlock& first, const ProductBlock& second, Operands operan
   Executor& executor = given ? *given : default_executor();
   const int threads = executor.thread_count();
   const bool by_bf16 = operands == Operands::bf16 && best_bf16_path() != Bf16Path::any;
-  // Halves of the last blocks: whoever is behind leaves one to others. Quarters gained no more, because each
-  // part copies its panels of b. Blocks of bf16 are cut by sizes alone.
+  // Blocks of bf16 are cut by sizes alone.
   constexpr std::int64_t halves = 2;
   multiply(cut_of(first, operands, threads), cut_of(second, operands, threads), by_bf16 ? of_bf16 : of_f32,
            operands == Operands::f32 ? halves : 1, executor);

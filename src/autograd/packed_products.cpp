@@ -6,6 +6,7 @@
 
 #include "autograd/bf16_products.h"
 #include "autograd/int8_products.h"
+#include "autograd/last_blocks.h"
 #include "autograd/product_work.h"
 #include "core/cpu.h"
 #include "kernels/simd/targets.h"
@@ -224,15 +225,21 @@ class Cut {
     share_evenly(wanted / 3);
   }
   std::int64_t blocks() const { return down_ * across(); }
+  // The parts of a thread's last block: fewer tiles than two would not pay for reading its panels again.
+  std::int64_t parts() const { return tiles_ >= 4 * down_ ? 2 : 1; }
 
-  void run(std::int64_t block, const std::function<void(std::size_t, const ProductBlockAt&)>& each) const {
+  void run(std::int64_t block, const Part& part,
+           const std::function<void(std::size_t, const ProductBlockAt&)>& each) const {
     const std::int64_t down = block / across();
     std::int64_t number = block % across();
     std::size_t n = 0;
     for (; number >= across(n); ++n) number -= across(n);
-    const std::int64_t column = number * block_columns_;
-    each(n, {.row = row_of(down),
-             .end = row_of(down + 1),
+    const std::int64_t column = number * block_columns_, row = row_of(down), end = row_of(down + 1),
+                       rows = pieces(pieces(end - row, part.count), tile_) * tile_,
+                       first = std::min(end, row + part.number * rows);
+    if (first == end) return;
+    each(n, {.row = first,
+             .end = std::min(end, first + rows),
              .column = column,
              .last = std::min(cut_[n].weight->out(), column + block_columns_)});
   }
@@ -280,7 +287,8 @@ void run_blocks(std::span<const PackedProducts> products, std::span<const Packed
   Executor& chosen = work.multiply_adds < least_parallel * speed ? serial_executor() : executor;
   const Cut blocks(cut, most_rows, 3 * static_cast<std::int64_t>(chosen.thread_count()));
   const ProfileSpan span(label_of(type), work);
-  chosen.parallel_for(blocks.blocks(), [&](std::int64_t block, int) { blocks.run(block, each); });
+  for_blocks_in_stretches(blocks.blocks(), blocks.parts(), chosen,
+                          [&](std::int64_t block, const Part& part) { blocks.run(block, part, each); });
 }
 
 constexpr std::int64_t any_rows = std::int64_t{1} << 40;

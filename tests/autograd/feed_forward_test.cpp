@@ -1,6 +1,7 @@
 // Ops of several linear layers: with packed weights they have the bits of the single ops.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -169,9 +170,12 @@ TEST(ShortActivations, AreNearTheirDefinitions) {
       function(&x[i], 1, &alone);
       ASSERT_EQ(std::memcmp(&alone, &y[i], sizeof alone), 0) << at;
     }
-    const float none = std::numeric_limits<float>::quiet_NaN();
-    function(&none, 1, y.data());
-    EXPECT_TRUE(std::isnan(y[0]));
+    for (const float none :
+         {std::numeric_limits<float>::quiet_NaN(), -std::numeric_limits<float>::quiet_NaN()}) {
+      const std::vector<float> several(33, none);  // whole vectors and single numbers
+      function(several.data(), std::ssize(several), y.data());
+      EXPECT_TRUE(std::all_of(y.begin(), y.begin() + 33, [](float of) { return std::isnan(of); }));
+    }
   }
   EXPECT_EQ(short_value_of(Activation::silu), value_of(Activation::silu));
 }
