@@ -37,6 +37,7 @@ struct Computes {
 
 Computes model_of(const EmbedCommand& o, const std::filesystem::path& path, autograd::WeightType weights) {
   const models::ModelFolder folder(path);
+  folder.check_runs();
   const auto kind = models::family_kind(folder.config());
   const bool translator = kind == models::FamilyKind::translator;
   if (translator == o.targets.empty())

@@ -322,6 +322,7 @@ void run_own_translator(const InspectCommand& o) {
 void run(const InspectCommand& o) {
   check_options(o);
   const models::ModelFolder folder(o.model);
+  folder.check_runs();
   const auto kind = models::family_kind(folder.config());
   if (is_language_model(folder) || kind == models::FamilyKind::encoder) return run_reader(o, folder);
   if (kind == models::FamilyKind::translator) return run_family_translator(o, folder);

@@ -28,6 +28,7 @@ void run(const SummarizeCommand& o) {
                           std::to_string(*o.family.min_new));
   if (o.family.prefix) check_utf8(command, "--prefix", *o.family.prefix);
   const models::ModelFolder folder(o.text.model);
+  folder.check_runs();
   if (!train::FamilyTranslator::is_in(o.text.model))
     throw FileError(o.text.model, -1,
                     "is no translator with its tokenizer: expected a folder of T5, BART, mBART or Marian");

@@ -232,7 +232,7 @@ ModelFolder::ModelFolder(const std::filesystem::path& folder)
 std::unique_ptr<SequenceToSequence> ModelFolder::sequence_to_sequence(Packed packed) const {
   static constexpr ProfileLabel label{"reading a model", ProfilePart::data};
   const ProfileSpan span(label);
-  if (family_kind(config_)) return family_translator(*this, packed);  // or says what else the folder has
+  if (!is_own_translator(config_)) return family_translator(*this, packed);  // or says what else it has
   const auto make = [this](const ModelConfig&, nn::ParameterSet parameters) {
     return make_model(config_, std::move(parameters));
   };
@@ -294,6 +294,10 @@ bool is_own(const std::string& config) {
 }
 
 }  // namespace
+
+void ModelFolder::check_runs() const {
+  if (!is_own_translator(config_) && !is_own_language(config_) && !is_own(config_)) config_of(*this);
+}
 
 LanguageModel ModelFolder::language_model(Packed packed) const {
   static constexpr ProfileLabel label{"reading a model", ProfilePart::data};

@@ -167,6 +167,18 @@ cp source model/shortlist.bin
 says 1 'begin with FOVEASL1. Expected the file that fovea shortlist --model model writes' translate --model model --shortlist
 rm model/shortlist.bin
 
+# A folder that does not run has no kind: its own reason is said, and not which option another model would need.
+mkdir odd
+printf '{"model_type": "plbart"}\n' >odd/config.json
+printf '{"model_type": "bart", "architectures": ["BartForCausalLM"]}\n' >causal.json
+mkdir causal
+mv causal.json causal/config.json
+for command in 'translate --input source' 'summarize --input source' 'inspect --source-ids 5 --json' \
+  'embed --hidden --json --ids-file source --target-ids-file source' 'embed --hidden --json --ids-file source'; do
+  says 1 'model_type: expected one of the' ${command%% *} --model odd ${command#* }
+  says 1 'a class whose head can be run' ${command%% *} --model causal ${command#* }
+done
+
 # Models that the command does not run.
 for prompt in --prompt --prompt-ids; do
   says 1 'model: is a translator of fovea train: use fovea translate' generate --model model $prompt 5

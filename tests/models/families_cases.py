@@ -117,6 +117,7 @@ DECODERS += [
     ("Cohere", "CohereForCausalLM", dict(GROUPED, attention_bias=True, hidden_act="gelu", tie_word_embeddings=False, **rope("default"))),
     ("Cohere2", "Cohere2ForCausalLM", dict(GROUPED, sliding_window=5)),
     ("Cohere2", "Cohere2ForCausalLM", dict(GROUPED, sliding_window=4, layer_types=LAYERS, logit_scale=0.5)),
+    ("Cohere2", "Cohere2ForCausalLM", dict(GROUPED, head_dim=12, sliding_window=5, attention_bias=True)),
     ("Falcon", "FalconForCausalLM", FALCON),
     ("Falcon", "FalconForCausalLM", dict(FALCON, bias=True, ffn_hidden_size=56, activation="relu", tie_word_embeddings=False, **rope("default"))),
     ("StableLm", "StableLmForCausalLM", dict(GROUPED, use_parallel_residual=True)),

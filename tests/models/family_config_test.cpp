@@ -30,6 +30,7 @@ TEST(FamilyConfigs, AnUnknownFamilyIsRefusedWithItsReason) {
   EXPECT_NE(refusal({{"model_type", "qwen3_next"}}).find("needs feed-forward parts of experts"),
             std::string::npos);
   EXPECT_NE(refusal({{"model_type", "falcon_h1"}}).find("side by side"), std::string::npos);
+  EXPECT_NE(refusal({{"model_type", "pegasus_x"}}).find("attention to blocks"), std::string::npos);
   // Of others their keys tell it, where a value asks for something.
   EXPECT_NE(refusal({{"model_type", "gpt_odd"}, {"num_experts", 8}}).find("experts"), std::string::npos);
   EXPECT_NE(refusal({{"model_type", "gpt_odd"}, {"alibi", true}}).find("ALiBi"), std::string::npos);
@@ -159,6 +160,15 @@ TEST(FamilyConfigs, ListsHaveOneEntryForEachLayer) {
   config = tiny_config("smollm3");
   config["no_rope_layers"] = {1};
   EXPECT_NE(refusal(config).find("no_rope_layers: expected a list of 2"), std::string::npos);
+}
+
+// Their heads may be of another size than the width divided by their number.
+TEST(FamilyConfigs, HeadsOfCohere2HaveTheirOwnSize) {
+  json config = tiny_config("cohere2");
+  config["head_dim"] = 24;
+  EXPECT_EQ(read_family(config.dump()).config.head_dim, 24);
+  config["head_dim"] = "wide";
+  EXPECT_NE(refusal(config).find("head_dim: expected a whole number"), std::string::npos);
 }
 
 // Sizes of recurrences that contradict each other.

@@ -56,6 +56,11 @@ class ModelFolder {
   /// The text of config.json.
   const std::string& config() const noexcept { return config_; }
 
+  /// Throws FileError where the config is neither that of a model of ours nor of one that read_family runs.
+  /// It names each key and says what is missing. A command that asks for the kind of a model calls it first.
+  /// A folder that does not run has no kind, and an error about an option would be untrue.
+  void check_runs() const;
+
   /// Make the model. They throw FileError for a config of another kind of model or with features that the
   /// model lacks. They also throw it for missing, unexpected or wrongly shaped tensors, which they name. A
   /// config whose sizes exceed the weights is refused before anything is allocated.

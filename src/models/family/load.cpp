@@ -49,11 +49,15 @@ auto naming_config(const ModelFolder& folder, Make&& make) {
   }
 }
 
+}  // namespace
+
 FamilyConfig config_of(const ModelFolder& folder) {
   FamilyReading reading = naming_config(folder, [&] { return read_family(folder.config()); });
   if (!reading.problems.empty()) refuse_config(folder, text_of(reading.problems));
   return std::move(reading.config);
 }
+
+namespace {
 
 LanguageModel language_model_of(const FamilyConfig& config, FamilyTensors& tensors,
                                 std::optional<WeightType> packed = {}) {

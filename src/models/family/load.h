@@ -7,6 +7,8 @@
 
 namespace fovea::models {
 
+/// The config of a folder that transformers wrote. Throws FileError where read_family finds a problem.
+FamilyConfig config_of(const ModelFolder& folder);
 /// The language model of a folder that transformers wrote. Throws FileError. `packed`: as in ModelFolder.
 LanguageModel family_language_model(const ModelFolder& folder, std::optional<autograd::WeightType> packed);
 /// The same for an encoder.

@@ -172,7 +172,7 @@ Family cohere2() {
       .classes = {{"Cohere2ForCausalLM", FamilyHead::language}, {"Cohere2Model"}},
       .fields = joined(cohere_fields(), {{"sliding_window", OptionalSizeField{&C::window, most_positions}},
                                          {"layer_types", read_cohere_layers},
-                                         {"head_dim", NoEffect{}},  // follows from the other sizes
+                                         {"head_dim", SizeField{&C::head_dim, most_dim}},
                                          // Of the published files, which no release reads.
                                          {"use_gated_activation", FixedField{"true"}},
                                          {"use_parallel_block", FixedField{"true"}},
