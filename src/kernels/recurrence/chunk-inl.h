@@ -125,6 +125,12 @@ HWY_INLINE Chunk<T> TakeChunk(const RecurrenceProblem<T>& p, Carve& carve, bool 
              carve.Take<T>(readers * kChunk),
              dim,
              readers};
+  if (p.decay == DecayKind::none) {
+    c.q_start = c.q;
+    c.e_start = c.e;
+    c.k_end = c.k;
+    c.b_end = c.b;
+  }
   if (by_channel && !keeps_starts) {
     c.k_start = c.k_end;
     c.b_start = c.b_end;
