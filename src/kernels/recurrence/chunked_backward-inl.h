@@ -202,18 +202,20 @@ class BackwardUnit {
     WrittenGradients(at);
     PairAndRowGradients(at, written ? RowsAt<T>{written, columns_.stride} : y_);
     if (columns_.writes_sums) sums_.AddTo(at, queries_, state + tile_size_, s_.rows);
-    const bool gates = p_.decay != DecayKind::none;
-    if (gates) {
+    const bool gates = p_.decay != DecayKind::none, by_channel = p_.decay == DecayKind::key;
+    const auto end_gradients = [&](T state_z) {
       const bool sums = columns_.writes_sums;
-      EndGradients(p_, at, c_, s_.rows, state, s_.z, state_size_, columns_.stride,
+      EndGradients(p_, at, c_, s_.rows, state, s_.z, state_z, columns_.stride,
                    sums ? state + tile_size_ : nullptr, s_.z + tile_size_, s_.ends);
-    }
-    UpdateZ(at);
+    };
+    if (by_channel) end_gradients(T(0));
+    const T state_z = UpdateZ(at, gates && !by_channel ? state : nullptr);
+    if (gates && !by_channel) end_gradients(state_z);
     if (columns_.writes_sums) sums_.UpdateZ(at, queries_);
-    const bool mild = p_.decay == DecayKind::key && MildDecays(c_, at.count);
+    const bool mild = by_channel && MildDecays(c_, at.count);
     if (mild && MildGradients(at, queries_, c_, s_.rows)) {
       MildPairsBackward(p_, at, queries_, c_, s_.rows, fetch_);
-    } else if (p_.decay == DecayKind::key) {
+    } else if (by_channel) {
       if (mild) GatherDecays(p_, at, c_);
       ReaderRowsBackward(p_, at, queries_, c_, s_.rows);
       WriterRowsBackward(p_, at, queries_, c_, s_.rows, s_.products);
@@ -322,7 +324,8 @@ class BackwardUnit {
     if (!queries_) Fill(T{0}, c_.readers * kChunk * c_.dim, s_.rows.dq);
   }
 
-  HWY_INLINE void UpdateZ(const ChunkAt& at) {
+  /// Returns ⟨state, Z⟩ of the Z before, sums of keys included; 0 for a null state.
+  HWY_INLINE T UpdateZ(const ChunkAt& at, const T* state) {
     const int64_t stride = columns_.stride;
     ChunkSum<T, Element> sum{.to = s_.z, .to_stride = stride, .from = s_.z, .from_stride = stride};
     DecayFrom(p_, at, c_, sum);
@@ -331,7 +334,16 @@ class BackwardUnit {
       sum.more[0] = TermOf(m_.e_start.LeftColumns(), m_.x.RightRows());
       sum.more_count = 1;
     }
+    T dot = 0;
+    if (state && DotsFrom(sum, stride)) {
+      sum.dotted = state;
+      sum.dot = &dot;
+    } else if (state) {
+      dot = LongDot(state, s_.z, tile_size_);
+    }
     Sum(p_.key_dim, stride, sum, fetch_);
+    if (state) dot += LongDot(state + tile_size_, s_.z + tile_size_, state_size_ - tile_size_);
+    return dot;
   }
 
   /// What a token reads of its own pair, by its query, its key, its target and its weight or the bonus.

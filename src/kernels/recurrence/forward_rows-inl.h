@@ -159,7 +159,7 @@ HWY_NOINLINE void ForwardFactors(const RecurrenceProblem<T>& p, const ChunkAt& a
     f.q_factors[i] = scale * start(QueryReach(p), i);
     if (c.e) f.e_factors[i] = (c.b ? T(1) : f.minus_beta[i]) * start(EraseReach(p), i);
   }
-  Fill(scale, kChunk, f.scales);
+  if (tables || at.begin == 0) Fill(scale, kChunk, f.scales);
   if (!tables) return;
   if (queries) PairDecays(c.decay, QueryReach(p), c.q_gamma);
   if (c.e) PairDecays(c.decay, EraseReach(p), c.e_gamma);

@@ -26,18 +26,8 @@ HWY_NOINLINE void WriteScaledRows(const RecurrenceProblem<T>& p, const ChunkAt& 
                   sequence.row(at.begin + i));
     return;
   }
-  const hn::ScalableTag<T> d;
-  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d)), to_stride = to.row_stride;
-  const auto factor = hn::Set(d, f);
   T* row = reinterpret_cast<T*>(RecurrenceRow(to, sequence.entry, head, sequence.begin + at.begin)) + first;
-  for (int64_t i = 0; i < at.count; ++i, x += stride, row += to_stride) {
-    int64_t j = 0;
-    for (; j + 4 * lanes <= count; j += 4 * lanes) {
-      _Pragma("GCC unroll 4") for (int v = 0; v < 4; ++v)
-          hn::StoreU(hn::Mul(hn::LoadU(d, x + j + v * lanes), factor), d, row + j + v * lanes);
-    }
-    for (; j < count; j += lanes) hn::StoreU(hn::Mul(hn::LoadU(d, x + j), factor), d, row + j);
-  }
+  for (int64_t i = 0; i < at.count; ++i) ScaleInto(f, x + i * stride, count, row + i * to.row_stride);
 }
 
 template <class T>
