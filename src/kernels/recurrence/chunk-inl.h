@@ -125,6 +125,12 @@ HWY_INLINE Chunk<T> TakeChunk(const RecurrenceProblem<T>& p, Carve& carve, bool 
              carve.Take<T>(readers * kChunk),
              dim,
              readers};
+  if (p.decay == DecayKind::none) {
+    c.q_start = c.q;
+    c.e_start = c.e;
+    c.k_end = c.k;
+    c.b_end = c.b;
+  }
   if (by_channel && !keeps_starts) {
     c.k_start = c.k_end;
     c.b_start = c.b_end;
@@ -166,6 +172,14 @@ template <class T, class Factor>
 HWY_INLINE void GatherRows(const StoredOperand<const std::byte>& from, const TokenSequence& sequence,
                            int64_t h, const ChunkAt& at, int64_t offset, int64_t dim, int64_t stride,
                            Factor factor, T* to) {
+  if (dim == stride && !sequence.rows && RowsAreOf<T>(from.dtype)) {
+    const std::byte* first = RecurrenceRow(from, sequence.entry, h, sequence.begin + at.begin);
+    const T* rows = reinterpret_cast<const T*>(first) + offset;
+    for (int64_t i = 0; i < at.count; ++i)
+      ScaleInto(factor(i), rows + i * from.row_stride, dim, to + i * stride);
+    Fill(T{0}, (kChunk - at.count) * stride, to + at.count * stride);
+    return;
+  }
   for (int64_t i = 0; i < kChunk; ++i) {
     T* row = to + i * stride;
     if (i >= at.count) {
@@ -288,6 +302,12 @@ HWY_NOINLINE void GatherChunk(const RecurrenceProblem<T>& p, const ChunkAt& at, 
   }
 }
 
+/// Whether the gates of tokens, one each, follow each other.
+template <class T>
+HWY_INLINE bool GatesLieSideBySide(const RecurrenceProblem<T>& p, const TokenSequence& sequence) {
+  return !sequence.rows && p.log_decay.row_stride == 1;
+}
+
 /// decay = e^g of every token; 1 behind the tokens.
 template <class T>
 HWY_NOINLINE void GatherDecays(const RecurrenceProblem<T>& p, const ChunkAt& at, const Chunk<T>& c) {
@@ -310,9 +330,14 @@ HWY_NOINLINE void GatherDecays(const RecurrenceProblem<T>& p, const ChunkAt& at,
     }
     return;
   }
-  for (int64_t i = 0; i < kChunk; ++i)
-    c.decay[i] = p.decay == DecayKind::none || i >= at.count ? 0 : *gates(i);
-  for (int64_t j = 0; j < kChunk; j += lanes) hn::StoreU(Exp(d, hn::LoadU(d, c.decay + j)), d, c.decay + j);
+  const T* from = c.decay;
+  if (p.decay == DecayKind::scalar && at.count == kChunk && GatesLieSideBySide(p, sequence)) {
+    from = gates(0);
+  } else {
+    for (int64_t i = 0; i < kChunk; ++i)
+      c.decay[i] = p.decay == DecayKind::none || i >= at.count ? 0 : *gates(i);
+  }
+  for (int64_t j = 0; j < kChunk; j += lanes) hn::StoreU(Exp(d, hn::LoadU(d, from + j)), d, c.decay + j);
 }
 
 }  // namespace HWY_NAMESPACE

@@ -25,12 +25,29 @@ HWY_BEFORE_NAMESPACE();
 namespace fovea::kernels {
 namespace HWY_NAMESPACE {
 
+/// The rows of a whole chunk where the caller has them, as backward reads rows of values and of derivatives
+/// by outputs; null where they must be copied.
 template <class T>
-HWY_INLINE void GatherTargets(const RecurrenceProblem<T>& p, const ChunkAt& at, const Columns& columns,
-                              T* targets) {
+HWY_INLINE const T* RowsInPlace(const RecurrenceProblem<T>& p, const StoredOperand<const std::byte>& from,
+                                int64_t h, const ChunkAt& at, const Columns& columns) {
+  const TokenSequence& sequence = p.sequences[at.n];
+  if (sequence.rows || at.count < kChunk || columns.count != columns.stride || !RowsAreOf<T>(from.dtype) ||
+      LieFarApart(from, columns.count))
+    return nullptr;
+  const std::byte* first = RecurrenceRow(from, sequence.entry, h, sequence.begin + at.begin);
+  return reinterpret_cast<const T*>(first) + columns.first;
+}
+
+/// Y, with rows of zeros behind the tokens.
+template <class T>
+HWY_INLINE RowsAt<T> GatherTargets(const RecurrenceProblem<T>& p, const ChunkAt& at, const Columns& columns,
+                                   T* targets) {
+  if (const T* rows = p.write == WriteKind::delta ? nullptr : RowsInPlace(p, p.value, at.h, at, columns))
+    return {rows, p.value.row_stride};
   GatherRows(
       p.value, p.sequences[at.n], at.h, at, columns.first, columns.count, columns.stride,
       [&](int64_t i) { return p.write == WriteKind::delta ? BetaAt(p, at, i) : T(1); }, targets);
+  return {targets, columns.stride};
 }
 
 /// The backward pass of one unit. States are computed again by `Terms`, as forward computed them.
@@ -87,7 +104,7 @@ class BackwardUnit {
     T constant = 0;
     for (int64_t chunk = (p_.sequences[n_].count + kChunk - 1) / kChunk - 1; chunk >= 0; --chunk) {
       const T* state = saved + chunk * SavedSize(p_);
-      constant += Backward(At(0, chunk), state, c_.e ? state + state_size_ : s_.targets);
+      constant += Backward(At(0, chunk), state, c_.e ? state + state_size_ : nullptr);
     }
     return constant;
   }
@@ -105,7 +122,7 @@ class BackwardUnit {
       Copy(s_.checkpoints + segment * state_size_, state_size_, s_.states);
       for (int64_t chunk = Advance(segment, true) - 1; chunk >= 0; --chunk) {
         constant += Backward(At(segment, chunk), s_.states + chunk * state_size_,
-                             s_.written ? s_.written + chunk * kChunk * columns_.stride : s_.targets);
+                             s_.written ? s_.written + chunk * kChunk * columns_.stride : nullptr);
       }
     }
     return constant;
@@ -173,29 +190,32 @@ class BackwardUnit {
     fetch_.Add(p_, g_.value, h_, at, columns_.first, columns_.count);
   }
 
-  /// One chunk, from the state before it and W. Returns the derivative by a constant gate.
+  /// One chunk, from the state before it and W, which is null where it is Y. Returns the derivative by a
+  /// constant gate.
   HWY_INLINE T Backward(const ChunkAt& at, const T* state, const T* written) {
     throw_if_cancelled();
     AddFetchedGradients(at);
     PrepareChunk(p_, at, queries_, c_);
-    GatherTargets(p_, at, columns_, s_.targets);
+    y_ = GatherTargets(p_, at, columns_, s_.targets);
     GatherOutputGradients(at);
     SetMatrices(at, state);
     WrittenGradients(at);
-    PairAndRowGradients(at, written);
+    PairAndRowGradients(at, written ? RowsAt<T>{written, columns_.stride} : y_);
     if (columns_.writes_sums) sums_.AddTo(at, queries_, state + tile_size_, s_.rows);
-    const bool gates = p_.decay != DecayKind::none;
-    if (gates) {
+    const bool gates = p_.decay != DecayKind::none, by_channel = p_.decay == DecayKind::key;
+    const auto end_gradients = [&](T state_z) {
       const bool sums = columns_.writes_sums;
-      EndGradients(p_, at, c_, s_.rows, state, s_.z, state_size_, columns_.stride,
+      EndGradients(p_, at, c_, s_.rows, state, s_.z, state_z, columns_.stride,
                    sums ? state + tile_size_ : nullptr, s_.z + tile_size_, s_.ends);
-    }
-    UpdateZ(at);
+    };
+    if (by_channel) end_gradients(T(0));
+    const T state_z = UpdateZ(at, gates && !by_channel ? state : nullptr);
+    if (gates && !by_channel) end_gradients(state_z);
     if (columns_.writes_sums) sums_.UpdateZ(at, queries_);
-    const bool mild = p_.decay == DecayKind::key && MildDecays(c_, at.count);
+    const bool mild = by_channel && MildDecays(c_, at.count);
     if (mild && MildGradients(at, queries_, c_, s_.rows)) {
       MildPairsBackward(p_, at, queries_, c_, s_.rows, fetch_);
-    } else if (p_.decay == DecayKind::key) {
+    } else if (by_channel) {
       if (mild) GatherDecays(p_, at, c_);
       ReaderRowsBackward(p_, at, queries_, c_, s_.rows);
       WriterRowsBackward(p_, at, queries_, c_, s_.rows, s_.products);
@@ -213,6 +233,13 @@ class BackwardUnit {
   }
 
   HWY_INLINE void GatherOutputGradients(const ChunkAt& at) {
+    d_outputs_ = {s_.d_outputs, columns_.stride};
+    if (queries_ && c_.readers == 1 && !p_.sums_keys) {
+      if (const T* rows = RowsInPlace(p_, g_.d_output, h_, at, columns_)) {
+        d_outputs_ = {rows, g_.d_output.row_stride};
+        return;
+      }
+    }
     for (int64_t reader = 0; queries_ && reader < c_.readers; ++reader) {
       T factors[kChunk];
       sums_.InverseDenominators(at, reader, factors);
@@ -229,7 +256,7 @@ class BackwardUnit {
     const int64_t rows = queries_ ? c_.QueryRows(at.count) : 0;
     m_.z.Set(s_.z, columns_.stride, p_.key_dim);
     if (queries_ || c_.e) m_.state.Set(state, columns_.stride, p_.key_dim);
-    m_.d_outputs.Set(s_.d_outputs, columns_.stride, rows);
+    m_.d_outputs.Set(d_outputs_.data, d_outputs_.stride, rows);
     m_.k_end.Set(c_.k_end, c_.dim, at.count);
     m_.q_start.Set(c_.q_start, c_.dim, rows);
     m_.qk.Set(c_.qk, kChunk, rows);
@@ -237,7 +264,7 @@ class BackwardUnit {
     if (!low_rank_) return;
     m_.b_end.Set(c_.b_end, c_.dim, at.count);
     m_.qb.Set(c_.qb, kChunk, rows);
-    m_.y.Set(s_.targets, columns_.stride, kChunk);
+    m_.y.Set(y_.data, y_.stride, kChunk);
   }
 
   /// dY and X.
@@ -271,13 +298,13 @@ class BackwardUnit {
     Transpose(s_.products, kChunk, p_.key_dim, kChunk, c_.dim, to);
   }
 
-  HWY_NOINLINE void PairAndRowGradients(const ChunkAt& at, const T* written) {
+  HWY_NOINLINE void PairAndRowGradients(const ChunkAt& at, const RowsAt<T>& written) {
     const int64_t rows = queries_ ? c_.QueryRows(at.count) : 0;
     const auto pairs = [&](const Matrix& x, int64_t count, const RightFactor<Element>& y, T* to) {
       const ChunkSum<T, Element> sum{.to = to, .to_stride = kChunk, .first = TermOf(x.LeftRows(), y)};
       if (count > 0) Sum(count, kChunk, sum, fetch_);
     };
-    m_.w.Set(written, columns_.stride, kChunk);
+    m_.w.Set(written.data, written.stride, kChunk);
     const auto by_k = (low_rank_ ? m_.y : m_.w).RightColumns(0, m_.transposed);
     TimesStateTransposed(by_k, m_.z, s_.rows.dk);
     pairs(m_.d_outputs, rows, by_k, s_.rows.qk);
@@ -297,7 +324,8 @@ class BackwardUnit {
     if (!queries_) Fill(T{0}, c_.readers * kChunk * c_.dim, s_.rows.dq);
   }
 
-  HWY_INLINE void UpdateZ(const ChunkAt& at) {
+  /// Returns ⟨state, Z⟩ of the Z before, sums of keys included; 0 for a null state.
+  HWY_INLINE T UpdateZ(const ChunkAt& at, const T* state) {
     const int64_t stride = columns_.stride;
     ChunkSum<T, Element> sum{.to = s_.z, .to_stride = stride, .from = s_.z, .from_stride = stride};
     DecayFrom(p_, at, c_, sum);
@@ -306,7 +334,16 @@ class BackwardUnit {
       sum.more[0] = TermOf(m_.e_start.LeftColumns(), m_.x.RightRows());
       sum.more_count = 1;
     }
+    T dot = 0;
+    if (state && DotsFrom(sum, stride)) {
+      sum.dotted = state;
+      sum.dot = &dot;
+    } else if (state) {
+      dot = LongDot(state, s_.z, tile_size_);
+    }
     Sum(p_.key_dim, stride, sum, fetch_);
+    if (state) dot += LongDot(state + tile_size_, s_.z + tile_size_, state_size_ - tile_size_);
+    return dot;
   }
 
   /// What a token reads of its own pair, by its query, its key, its target and its weight or the bonus.
@@ -317,9 +354,9 @@ class BackwardUnit {
       const int64_t row = sequence.row(at.begin + i);
       T *k = c_.k + i * c_.dim, *dk = s_.rows.dk + i * c_.dim, d_weight = 0;
       for (int64_t r = i; r < c_.readers * kChunk; r += kChunk) {
-        const T *q = c_.q + r * c_.dim, *d_output = s_.d_outputs + r * columns_.stride;
+        const T *q = c_.q + r * c_.dim, *d_output = d_outputs_.data + r * d_outputs_.stride;
         T* dq = s_.rows.dq + r * c_.dim;
-        T cross = Dot(d_output, s_.targets + i * columns_.stride, columns_.count);
+        T cross = Dot(d_output, y_.data + i * y_.stride, columns_.count);
         if (columns_.writes_sums) cross += sums_.reads[r];
         AddScaled(c_.own[r], d_output, columns_.stride, s_.d_targets + i * columns_.stride);
         if (bonus) {
@@ -343,34 +380,41 @@ class BackwardUnit {
   /// The rows of queries, keys, values, erase, a and b.
   HWY_NOINLINE void StoreRows(const ChunkAt& at) {
     const TokenSequence& sequence = p_.sequences[n_];
-    const int64_t entry = sequence.entry, tiles = TilesOf(p_).count, dim = c_.dim;
+    const int64_t tiles = TilesOf(p_).count, dim = c_.dim;
     const int64_t query_group = p_.query_heads < p_.heads ? p_.heads / p_.query_heads : 1,
                   key_group = p_.heads / p_.key_heads;
-    const auto put = [&](const GradientTarget<T>& target, int64_t slot, int64_t head, int64_t row, T factor,
-                         const T* x) { target.Write(p_, slot, entry, head, row, factor, x, s_.row); };
-    const bool maps = p_.features == RowFeatures::elu_plus_one;
+    const auto put = [&](const GradientTarget<T>& target, int64_t slot, int64_t head, T factor, const T* x) {
+      target.WriteRows(p_, slot, at, head, factor, x, s_.row);
+    };
+    const bool maps = p_.features == RowFeatures::elu_plus_one, delta = p_.write == WriteKind::delta;
     const T scale = static_cast<T>(p_.scale);
+    for (int64_t reader = 0; reader < c_.readers; ++reader) {
+      const int64_t first = reader * kChunk * dim;
+      if (maps && queries_) TimesFeatureSlope(c_.q + first, scale, at.count * dim, s_.rows.dq + first);
+      put(targets_.query, tile_ + tiles * (h_ % query_group), QueryHeadOf(p_, h_, reader),
+          maps ? T(1) : scale, s_.rows.dq + first);
+    }
+    if (maps) TimesFeatureSlope(c_.k, T(1), at.count * dim, s_.rows.dk);
+    for (int64_t i = 0; delta && !p_.erase.data && i < at.count; ++i)
+      AddScaled(-BetaAt(p_, at, i), s_.rows.de + i * dim, dim, s_.rows.dk + i * dim);
+    put(targets_.key, tile_ + tiles * (h_ % key_group), KeyHeadOf(p_, h_), T(1), s_.rows.dk);
+    if (low_rank_) {
+      put(targets_.a, tile_, h_, T(1), s_.rows.de);
+      put(targets_.b, tile_, h_, T(1), s_.rows.db);
+    }
+    if (!delta) {
+      if (g_.value.data)
+        WriteScaledRows(p_, at, T(1), s_.d_targets, columns_.stride, columns_.first, columns_.count, s_.row,
+                        g_.value, h_);
+      return;
+    }
     for (int64_t i = 0; i < at.count; ++i) {
-      const int64_t row = sequence.row(at.begin + i);
+      const int64_t row = sequence.row(at.begin + i), entry = sequence.entry;
       const T beta = BetaAt(p_, at, i);
-      for (int64_t reader = 0; reader < c_.readers; ++reader) {
-        const int64_t at_row = (reader * kChunk + i) * dim;
-        if (maps && queries_) TimesFeatureSlope(c_.q + at_row, scale, dim, s_.rows.dq + at_row);
-        put(targets_.query, tile_ + tiles * (h_ % query_group), QueryHeadOf(p_, h_, reader), row,
-            maps ? T(1) : scale, s_.rows.dq + at_row);
-      }
-      T *dk = s_.rows.dk + i * dim, *de = c_.e ? s_.rows.de + i * dim : nullptr;
-      if (maps) TimesFeatureSlope(c_.k + i * dim, T(1), dim, dk);
-      if (p_.write == WriteKind::delta && !p_.erase.data) AddScaled(-beta, de, dim, dk);
-      put(targets_.key, tile_ + tiles * (h_ % key_group), KeyHeadOf(p_, h_), row, T(1), dk);
-      if (low_rank_) {
-        put(targets_.a, tile_, h_, row, T(1), de);
-        put(targets_.b, tile_, h_, row, T(1), s_.rows.db + i * dim);
-      }
-      if (g_.erase.data) put(targets_.erase, tile_, h_, row, -beta, de);
-      if (!g_.value.data) continue;
-      WriteScaled(p_.write == WriteKind::delta ? beta : T(1), s_.d_targets + i * columns_.stride,
-                  columns_.first, columns_.count, s_.row, g_.value, entry, h_, row);
+      if (g_.erase.data) targets_.erase.Write(p_, tile_, entry, h_, row, -beta, s_.rows.de + i * dim, s_.row);
+      if (g_.value.data)
+        WriteScaled(beta, s_.d_targets + i * columns_.stride, columns_.first, columns_.count, s_.row,
+                    g_.value, entry, h_, row);
     }
   }
 
@@ -378,6 +422,8 @@ class BackwardUnit {
   HWY_NOINLINE void StoreWeights(const ChunkAt& at) {
     const TokenSequence& sequence = p_.sequences[n_];
     const int64_t entry = sequence.entry;
+    if (p_.decay == DecayKind::key)
+      targets_.log_decay.WriteRows(p_, tile_, at, h_, T(1), s_.rows.decays, s_.row);
     for (int64_t i = 0; i < at.count; ++i) {
       const int64_t row = sequence.row(at.begin + i);
       if (g_.beta.data) {
@@ -393,9 +439,7 @@ class BackwardUnit {
       }
       // OwnGradients, which writes it else, has not run.
       if (!queries_ && g_.self_weight.data) targets_.self_weight.WriteOne(p_, tile_, entry, h_, row, T(0));
-      if (p_.decay == DecayKind::key)
-        targets_.log_decay.Write(p_, tile_, entry, h_, row, T(1), s_.rows.decays + i * c_.dim, s_.row);
-      else if (g_.log_decay.data)
+      if (p_.decay != DecayKind::key && g_.log_decay.data)
         targets_.log_decay.WriteOne(p_, tile_, entry, h_, row, s_.rows.decays[i]);
     }
   }
@@ -413,6 +457,7 @@ class BackwardUnit {
   Terms terms_;
   BackwardBuffers<T> s_;
   BackwardMatrices<Matrix> m_;
+  RowsAt<T> y_{}, d_outputs_{};  // [16] and [readers · 16] rows of columns
   int64_t state_size_, tile_size_;
   SumGradients<T> sums_;
 };

@@ -201,6 +201,10 @@ HWY_NOINLINE void AddFetched(const RecurrenceProblem<T>& p, const RecurrenceResu
   for (const StoredOperand<const std::byte>* from : {&p.erase, &p.a, &p.b})
     fetch.Add(p, *from, at.h, at, 0, p.key_dim);
   if (p.decay == DecayKind::key) fetch.Add(p, StoredAs(p.log_decay), at.h, at, 0, p.key_dim);
+  // A line in a chunk is too seldom for the processor to foresee it.
+  const TokenSequence& sequence = p.sequences[at.n];
+  if (p.decay == DecayKind::scalar && at.count > 0 && GatesLieSideBySide(p, sequence))
+    fetch.Add(RecurrenceRow(p.log_decay, sequence.entry, at.h, sequence.begin + at.begin), 1, at.count);
   fetch.Add(p, p.value, at.h, at, columns.first, columns.count);
   for (int64_t reader = 0; results.output.data && reader < ReadersOf(p); ++reader) {
     fetch.Add(p, p.query, QueryHeadOf(p, at.h, reader), at, 0, p.key_dim);

@@ -146,8 +146,7 @@ HWY_INLINE RowsAt<T> ValueRowsOf(const RecurrenceProblem<T>& p, const ChunkAt& a
 template <class T>
 HWY_NOINLINE void ForwardFactors(const RecurrenceProblem<T>& p, const ChunkAt& at, bool queries,
                                  const Chunk<T>& c, const ForwardBuffers<T>& f) {
-  // Without decays these tables are the same for all chunks.
-  const bool tables = p.decay != DecayKind::none || at.begin == 0;
+  const bool tables = p.decay != DecayKind::none;  // else those of FillReachTables
   if (tables) {
     GatherDecays(p, at, c);
     EdgeDecays(c);
@@ -160,8 +159,8 @@ HWY_NOINLINE void ForwardFactors(const RecurrenceProblem<T>& p, const ChunkAt& a
     f.q_factors[i] = scale * start(QueryReach(p), i);
     if (c.e) f.e_factors[i] = (c.b ? T(1) : f.minus_beta[i]) * start(EraseReach(p), i);
   }
+  if (tables || at.begin == 0) Fill(scale, kChunk, f.scales);
   if (!tables) return;
-  Fill(scale, kChunk, f.scales);
   if (queries) PairDecays(c.decay, QueryReach(p), c.q_gamma);
   if (c.e) PairDecays(c.decay, EraseReach(p), c.e_gamma);
 }

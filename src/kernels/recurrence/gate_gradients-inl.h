@@ -53,15 +53,16 @@ HWY_INLINE void RowDots(const T* x, const T* y, int64_t count, int64_t dim, T* t
 
 /// The derivative by the sum of all gates of a chunk: rows of ⟨state behind the chunk, Z⟩, or their sum where
 /// all channels share a decay. That state is the decayed one before the chunk, and what writer rows add.
-/// `sums` and `z_sums`: the sums of keys, or null.
+/// `sums` and `z_sums`: the sums of keys, or null. Where all channels share a decay, `state_z` is ⟨state, z⟩
+/// of the state before the chunk, sums included, and z is not read.
 template <class T>
 HWY_NOINLINE void EndGradients(const RecurrenceProblem<T>& p, const ChunkAt& at, const Chunk<T>& c,
-                               const ChunkGradient<T>& g, const T* state, const T* z, int64_t state_size,
+                               const ChunkGradient<T>& g, const T* state, const T* z, T state_z,
                                int64_t stride, const T* sums, const T* z_sums, T* ends) {
   const hn::ScalableTag<T> d;
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
   if (p.decay != DecayKind::key) {
-    T sum = c.to_token[at.count - 1] * LongDot(state, z, state_size);
+    T sum = c.to_token[at.count - 1] * state_z;
     sum += LongDot(c.k_end, g.dk, at.count * c.dim);
     if (c.b) sum += LongDot(c.b_end, g.db, at.count * c.dim);
     ends[0] = sum;

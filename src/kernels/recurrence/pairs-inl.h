@@ -49,7 +49,9 @@ template <class T>
 HWY_NOINLINE void ScalarPairs(const RecurrenceProblem<T>& p, const ChunkAt& at, bool queries,
                               const Chunk<T>& c) {
   const bool low_rank = p.write == WriteKind::low_rank;
-  EdgeDecays(c);
+  // Without decays the tables are those of FillReachTables, and rows are decayed ones.
+  const bool decays = p.decay != DecayKind::none;
+  if (decays) EdgeDecays(c);
   PairWriters<T> writers{};
   const auto pairs = [&](const T* x, int64_t rows, const T* gamma, T* to) {
     PairProducts({x, c.dim}, rows, c.dim, writers, gamma, static_cast<const T*>(nullptr), to);
@@ -68,20 +70,24 @@ HWY_NOINLINE void ScalarPairs(const RecurrenceProblem<T>& p, const ChunkAt& at, 
     }
   };
   const int64_t query_rows = c.QueryRows(at.count);
-  if (queries) {
+  if (queries && decays) {
     PairDecays(c.decay, QueryReach(p), c.q_gamma);
     start_rows(c.q, query_rows, QueryReach(p), c.q_start);
   }
-  if (c.e) {
+  if (c.e && decays) {
     PairDecays(c.decay, EraseReach(p), c.e_gamma);
     start_rows(c.e, at.count, EraseReach(p), c.e_start);
   }
-  for (int64_t i = 0; i < at.count; ++i) ScaleInto(c.to_end[i], c.k + i * c.dim, c.dim, c.k_end + i * c.dim);
+  const auto end_rows = [&](const T* y, T* to) {
+    for (int64_t i = 0; decays && i < at.count; ++i)
+      ScaleInto(c.to_end[i], y + i * c.dim, c.dim, to + i * c.dim);
+  };
+  end_rows(c.k, c.k_end);
   if (queries || c.e) writers = TransposeWriters<T>({c.k, c.dim}, kChunk, c.dim, c.transposed);
   query_pairs(c.qk);
   if (c.e) pairs(c.e, at.count, c.e_gamma, c.ek);
   if (!low_rank) return;
-  for (int64_t i = 0; i < at.count; ++i) ScaleInto(c.to_end[i], c.b + i * c.dim, c.dim, c.b_end + i * c.dim);
+  end_rows(c.b, c.b_end);
   writers = TransposeWriters<T>({c.b, c.dim}, kChunk, c.dim, c.transposed);
   query_pairs(c.qb);
   pairs(c.e, at.count, c.e_gamma, c.eb);
@@ -169,9 +175,16 @@ HWY_INLINE void ReachTable(Reach reach, T* to) {
   }
 }
 
-/// Once for a unit, where channels have decays of their own.
+/// Once for a unit: tables of 1 within reach, where channels have decays of their own, and all tables where
+/// there are no decays.
 template <class T>
 HWY_INLINE void FillReachTables(const RecurrenceProblem<T>& p, const Chunk<T>& c) {
+  if (p.decay == DecayKind::none) {
+    Fill(T{1}, kChunk, c.decay);
+    EdgeDecays(c);
+    PairDecays(c.decay, QueryReach(p), c.q_gamma);
+    PairDecays(c.decay, EraseReach(p), c.e_gamma);
+  }
   if (p.decay != DecayKind::key) return;
   ReachTable(QueryReach(p), c.q_gamma);
   ReachTable(EraseReach(p), c.e_gamma);
@@ -274,7 +287,7 @@ HWY_INLINE void PrepareChunk(const RecurrenceProblem<T>& p, const ChunkAt& at, b
   if (p.decay == DecayKind::key) {
     ChannelPairs(p, at, queries, c);
   } else {
-    GatherDecays(p, at, c);
+    if (p.decay != DecayKind::none) GatherDecays(p, at, c);
     ScalarPairs(p, at, queries, c);
   }
   for (int64_t r = 0; queries && p.read != ReadKind::after_write && r < c.readers; ++r)

@@ -71,9 +71,14 @@ HWY_INLINE void WriteStored(const T* x, int64_t first, int64_t count, const Stor
 template <class T>
 HWY_INLINE void ScaleInto(T f, const T* x, int64_t dim, T* to) {
   const hn::ScalableTag<T> d;
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
   const auto factor = hn::Set(d, f);
-  for (int64_t i = 0; i < dim; i += static_cast<int64_t>(hn::Lanes(d)))
-    hn::StoreU(hn::Mul(hn::LoadU(d, x + i), factor), d, to + i);
+  int64_t i = 0;
+  for (; i + 4 * lanes <= dim; i += 4 * lanes) {
+    _Pragma("GCC unroll 4") for (int v = 0; v < 4; ++v)
+        hn::StoreU(hn::Mul(hn::LoadU(d, x + i + v * lanes), factor), d, to + i + v * lanes);
+  }
+  for (; i < dim; i += lanes) hn::StoreU(hn::Mul(hn::LoadU(d, x + i), factor), d, to + i);
 }
 /// Writes f · x; x and the scratch buffer have whole vectors.
 template <class T>

@@ -13,6 +13,23 @@ HWY_BEFORE_NAMESPACE();
 namespace fovea::kernels {
 namespace HWY_NAMESPACE {
 
+/// WriteScaled of the rows of a chunk. Row by row this took 1,100 of 18,000 cycles of a backward chunk of
+/// width 64 on a Zen 5, where its loads and stores take 200.
+template <class T>
+HWY_NOINLINE void WriteScaledRows(const RecurrenceProblem<T>& p, const ChunkAt& at, T f, const T* x,
+                                  int64_t stride, int64_t first, int64_t count, T* scratch,
+                                  const StoredOperand<std::byte>& to, int64_t head) {
+  const TokenSequence& sequence = p.sequences[at.n];
+  if (sequence.rows || !RowsAreOf<T>(to.dtype) || count != Padded<T>(count)) {
+    for (int64_t i = 0; i < at.count; ++i)
+      WriteScaled(f, x + i * stride, first, count, scratch, to, sequence.entry, head,
+                  sequence.row(at.begin + i));
+    return;
+  }
+  T* row = reinterpret_cast<T*>(RecurrenceRow(to, sequence.entry, head, sequence.begin + at.begin)) + first;
+  for (int64_t i = 0; i < at.count; ++i) ScaleInto(f, x + i * stride, count, row + i * to.row_stride);
+}
+
 template <class T>
 struct GradientTarget {
   StoredOperand<std::byte> direct;
@@ -33,6 +50,16 @@ struct GradientTarget {
     if (whole == dim) return ScaleInto(f, x, dim, to);
     ScaleInto(f, x, whole, scratch);
     Copy(scratch, dim, to);
+  }
+  /// Write of the rows of a chunk, which lie side by side.
+  HWY_INLINE void WriteRows(const RecurrenceProblem<T>& p, int64_t slot, const ChunkAt& at, int64_t head, T f,
+                            const T* x, T* scratch) const {
+    if (!direct.data) return;
+    const int64_t stride = Padded<T>(dim);
+    if (!partial) return WriteScaledRows(p, at, f, x, stride, 0, dim, scratch, direct, head);
+    const TokenSequence& sequence = p.sequences[at.n];
+    for (int64_t i = 0; i < at.count; ++i)
+      Write(p, slot, sequence.entry, head, sequence.row(at.begin + i), f, x + i * stride, scratch);
   }
   HWY_INLINE void WriteOne(const RecurrenceProblem<T>& p, int64_t slot, int64_t entry, int64_t head,
                            int64_t row, T x) const {
