@@ -48,21 +48,13 @@ struct StepToken {
   T *q, *q_start, *k, *e, *b, *decay;
   T *of_target, *of_written;   // [readers]: the shares of y and w in the output
   T *target, *written, *sums;  // [stride]: y, w and an output
-  T *state, *tail;             // [key_dim][whole columns], [key_dim][the last columns]
+  T* state;                    // [key_dim][stride]
   int64_t dim, stride, readers;
 };
-
-/// The columns of whole vectors, which are read and written where they lie. Those behind them are copied.
-template <class T>
-HWY_INLINE int64_t WholeColumns(const RecurrenceProblem<T>& p) {
-  const int64_t lanes = static_cast<int64_t>(hn::Lanes(hn::ScalableTag<T>()));
-  return p.value_dim / lanes * lanes;
-}
 
 template <class T>
 HWY_INLINE StepToken<T> TakeStep(const RecurrenceProblem<T>& p, Carve& carve) {
   const int64_t dim = Padded<T>(p.key_dim), stride = Padded<T>(p.value_dim), readers = ReadersOf(p);
-  const int64_t whole = WholeColumns(p);
   return {carve.Take<T>(readers * dim),
           carve.Take<T>(readers * dim),
           carve.Take<T>(dim),
@@ -74,8 +66,7 @@ HWY_INLINE StepToken<T> TakeStep(const RecurrenceProblem<T>& p, Carve& carve) {
           carve.Take<T>(stride),
           carve.Take<T>(stride),
           carve.Take<T>(stride),
-          carve.Take<T>(p.key_dim * whole),
-          carve.Take<T>(p.key_dim * (stride - whole)),
+          carve.Take<T>(p.key_dim * stride),
           dim,
           stride,
           readers};
@@ -157,13 +148,12 @@ HWY_NOINLINE void PrepareStep(const RecurrenceProblem<T>& p, const TokenSequence
   StepShares(p, sequence, h, row, s);
 }
 
-/// Columns [first, first + count) of a state, whole vectors. `to` may be the memory of `from`; null: the
-/// state behind the token is not wanted.
+/// The columns of a state. `to` may be the memory of `from`; null: the state behind the token is not wanted.
 template <class T>
 struct StepPanel {
   const T* from;
   T* to;
-  int64_t from_stride, to_stride, first, count;
+  int64_t from_stride, to_stride, count;
   /// Elements from a row to that of the next head's state, which is fetched while this one is written. 0: no.
   /// The pass that only writes leaves memory idle otherwise: a state of 64 KiB is in the second-level cache.
   int64_t next_state = 0;
@@ -179,14 +169,12 @@ struct StepPass {
 };
 
 #define FOVEA_UNROLL _Pragma("GCC unroll 8")
-/// Rows [first, last) of `kVectors` vectors of columns. kWrites counts the outer products.
-template <int kVectors, bool kQuery, bool kErase, int kWrites, class T>
-HWY_INLINE void StepPiece(const StepPass<T>& s, const StepPanel<T>& panel, int64_t first, int64_t last,
-                          int64_t offset) {
-  const hn::ScalableTag<T> d;
-  using V = hn::Vec<decltype(d)>;
+/// Rows [first, last) of `kVectors` vectors of columns from `column` on. kWrites counts the outer products.
+template <int kVectors, bool kQuery, bool kErase, int kWrites, class D, class T = hn::TFromD<D>>
+HWY_INLINE void StepPiece(D d, const StepPass<T>& s, const StepPanel<T>& panel, int64_t first, int64_t last,
+                          int64_t column) {
+  using V = hn::Vec<D>;
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
-  const int64_t column = panel.first + offset;
   V q_sums[kVectors], e_sums[kVectors], x[kVectors], y[kVectors];
   FOVEA_UNROLL for (int v = 0; v < kVectors; ++v) {
     if constexpr (kQuery) q_sums[v] = hn::LoadU(d, s.q_sums + column + v * lanes);
@@ -195,7 +183,7 @@ HWY_INLINE void StepPiece(const StepPass<T>& s, const StepPanel<T>& panel, int64
     if constexpr (kWrites > 1) y[v] = hn::LoadU(d, s.y + column + v * lanes);
   }
   for (int64_t i = first; i < last; ++i) {
-    const T* from = panel.from + i * panel.from_stride + offset;
+    const T* from = panel.from + i * panel.from_stride + column;
     FOVEA_UNROLL for (int v = 0; v < kVectors; ++v) {
       const V element = hn::LoadU(d, from + v * lanes);
       if constexpr (kQuery || kErase)
@@ -207,7 +195,7 @@ HWY_INLINE void StepPiece(const StepPass<T>& s, const StepPanel<T>& panel, int64
       if constexpr (kWrites > 0) {
         V next = hn::MulAdd(hn::Set(d, s.k[i]), x[v], hn::Mul(hn::Set(d, s.decay[i]), element));
         if constexpr (kWrites > 1) next = hn::MulAdd(hn::Set(d, s.b[i]), y[v], next);
-        hn::StoreU(next, d, panel.to + i * panel.to_stride + offset + v * lanes);
+        hn::StoreU(next, d, panel.to + i * panel.to_stride + column + v * lanes);
       }
     }
   }
@@ -218,17 +206,37 @@ HWY_INLINE void StepPiece(const StepPass<T>& s, const StepPanel<T>& panel, int64
 }
 #undef FOVEA_UNROLL
 
+/// The columns behind the last whole vector, by a vector of half of the lanes, of a quarter, and so on. They
+/// are read and written where they lie, as the others are. Copied, the one column of a sum of keys behind 128
+/// others read each row from memory once more, in a loop of its own. A masked vector would reach into
+/// the next row: the processor then takes its loads to wait for the other row's stores.
+template <int kLanes, bool kQuery, bool kErase, int kWrites, class T>
+HWY_INLINE void LastColumns(const StepPass<T>& s, const StepPanel<T>& panel, int64_t first, int64_t last,
+                            int64_t column) {
+  if constexpr (kLanes > 0) {
+    if (panel.count - column >= kLanes) {
+      StepPiece<1, kQuery, kErase, kWrites>(hn::CappedTag<T, kLanes>(), s, panel, first, last, column);
+      column += kLanes;
+    }
+    LastColumns<kLanes / 2, kQuery, kErase, kWrites>(s, panel, first, last, column);
+  }
+}
+
 template <bool kQuery, bool kErase, int kWrites, class T>
 HWY_NOINLINE void RunPass(const StepPass<T>& s, const StepPanel<T>& panel) {
-  const int64_t lanes = static_cast<int64_t>(hn::Lanes(hn::ScalableTag<T>()));
+  const hn::ScalableTag<T> d;
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
   for (int64_t first = 0; first < s.rows; first += kStepRows) {
     const int64_t last = HWY_MIN(first + kStepRows, s.rows);
-    int64_t offset = 0;
-    for (; offset + kStepVectors * lanes <= panel.count; offset += kStepVectors * lanes)
-      StepPiece<kStepVectors, kQuery, kErase, kWrites>(s, panel, first, last, offset);
-    for (; offset + 2 * lanes <= panel.count; offset += 2 * lanes)
-      StepPiece<2, kQuery, kErase, kWrites>(s, panel, first, last, offset);
-    if (offset < panel.count) StepPiece<1, kQuery, kErase, kWrites>(s, panel, first, last, offset);
+    int64_t column = 0;
+    for (; column + kStepVectors * lanes <= panel.count; column += kStepVectors * lanes)
+      StepPiece<kStepVectors, kQuery, kErase, kWrites>(d, s, panel, first, last, column);
+    for (; column + 2 * lanes <= panel.count; column += 2 * lanes)
+      StepPiece<2, kQuery, kErase, kWrites>(d, s, panel, first, last, column);
+    for (; column + lanes <= panel.count; column += lanes)
+      StepPiece<1, kQuery, kErase, kWrites>(d, s, panel, first, last, column);
+    LastColumns<static_cast<int>(hn::MaxLanes(d)) / 2, kQuery, kErase, kWrites>(s, panel, first, last,
+                                                                                column);
   }
 }
 
@@ -241,13 +249,12 @@ HWY_INLINE void StepOutput(const RecurrenceProblem<T>& p, const RecurrenceResult
   WriteStored(s.sums, 0, p.value_dim, results.output, sequence.entry, h * s.readers + reader, row);
 }
 
-/// One token. The panels are the columns of whole vectors, and the last columns.
 template <class T>
 HWY_INLINE void StepOnce(const RecurrenceProblem<T>& p, const RecurrenceResults<T>& results,
                          const TokenSequence& sequence, int64_t h, int64_t row, const StepToken<T>& s,
-                         const StepPanel<T>* panels) {
+                         const StepPanel<T>& panel) {
   const bool queries = results.output.data != nullptr, additive = p.write == WriteKind::additive;
-  const bool writes = panels[0].to != nullptr;
+  const bool writes = panel.to != nullptr;
   PrepareStep(p, sequence, h, row, queries, s);
   const bool delta = p.write == WriteKind::delta;
   StepPass<T> pass{p.key_dim, s.q_start, s.e,    s.decay,  s.k, delta ? s.written : s.target,
@@ -257,32 +264,26 @@ HWY_INLINE void StepOnce(const RecurrenceProblem<T>& p, const RecurrenceResults<
   else
     Fill(T{0}, s.stride, s.written);
   if (queries) Fill(T{0}, s.stride, s.sums);
-  for (int panel = 0; panel < 2; ++panel) {
-    if (!additive && queries)
-      RunPass<true, true, 0>(pass, panels[panel]);
-    else if (!additive)
-      RunPass<false, true, 0>(pass, panels[panel]);
-  }
+  if (!additive && queries)
+    RunPass<true, true, 0>(pass, panel);
+  else if (!additive)
+    RunPass<false, true, 0>(pass, panel);
   // The pass of the last reader of an additive write is the one that writes.
   const bool together = additive && queries && writes;
   for (int64_t reader = 0; queries && reader < s.readers; ++reader) {
     pass.q = s.q_start + reader * s.dim;
     if (reader > 0) Fill(T{0}, s.stride, s.sums);
-    for (int panel = 0; panel < 2; ++panel) {
-      if (together && reader + 1 == s.readers)
-        RunPass<true, false, 1>(pass, panels[panel]);
-      else if (additive || reader > 0)
-        RunPass<true, false, 0>(pass, panels[panel]);
-    }
+    if (together && reader + 1 == s.readers)
+      RunPass<true, false, 1>(pass, panel);
+    else if (additive || reader > 0)
+      RunPass<true, false, 0>(pass, panel);
     StepOutput(p, results, sequence, h, row, reader, s);
   }
   if (!writes || together) return;
-  for (int panel = 0; panel < 2; ++panel) {
-    if (p.write == WriteKind::low_rank)
-      RunPass<false, false, 2>(pass, panels[panel]);
-    else
-      RunPass<false, false, 1>(pass, panels[panel]);
-  }
+  if (p.write == WriteKind::low_rank)
+    RunPass<false, false, 2>(pass, panel);
+  else
+    RunPass<false, false, 1>(pass, panel);
 }
 
 template <class T>
@@ -293,36 +294,32 @@ HWY_NOINLINE void StepUnit(const RecurrenceProblem<T>& p, const RecurrenceResult
   Carve carve(memory);
   const StepToken<T> s = TakeStep(p, carve);
   const TokenSequence& sequence = p.sequences[n];
-  const int64_t size = p.key_dim * p.value_dim, whole = WholeColumns(p), rest = s.stride - whole;
+  const int64_t size = p.key_dim * p.value_dim;
   const T* const initials = p.initial_states(n);
   T* const finals = results.final_state.of(n, p.states_size());
   const T* initial = initials ? initials + h * size : nullptr;
   T* final = finals ? finals + h * size : nullptr;
-  // Without a final state, whole columns are kept in the workspace from token to token.
+  // Without a final state, it is kept in the workspace from token to token.
   T* state = final ? final : s.state;
-  const int64_t stride = final ? p.value_dim : whole;
-  const Columns last_columns{whole, p.value_dim - whole, rest, false};
-  if (rest > 0) LoadState(p, initials, h, last_columns, s.tail);
+  const int64_t stride = final ? p.value_dim : s.stride;
   const bool next_follows = h + 1 < p.heads || p.initial_state.data;
   const int64_t next_state = initial && fetches_next && next_follows ? size : 0;
-  StepPanel<T> panels[2] = {{initial, state, p.value_dim, stride, 0, whole, next_state},
-                            {s.tail, s.tail, rest, rest, whole, rest}};
+  StepPanel<T> panel{initial, state, p.value_dim, stride, p.value_dim, next_state};
   if (!initial || (sequence.count == 0 && final && initial != final)) {
     for (int64_t i = 0; i < p.key_dim; ++i) {
-      Fill(T{0}, whole, state + i * stride);
-      if (initial) Copy(initial + i * p.value_dim, whole, state + i * stride);
+      Fill(T{0}, p.value_dim, state + i * stride);
+      if (initial) Copy(initial + i * p.value_dim, p.value_dim, state + i * stride);
     }
   }
   for (int64_t i = 0; i < sequence.count; ++i) {
     throw_if_cancelled();
     if (i > 0 || !initial) {
-      panels[0].from = state;
-      panels[0].from_stride = stride;
+      panel.from = state;
+      panel.from_stride = stride;
     }
-    if (i + 1 == sequence.count && !final) panels[0].to = nullptr;
-    StepOnce(p, results, sequence, h, sequence.row(i), s, panels);
+    if (i + 1 == sequence.count && !final) panel.to = nullptr;
+    StepOnce(p, results, sequence, h, sequence.row(i), s, panel);
   }
-  if (final && rest > 0) StoreState(p, s.tail, h, last_columns, finals);
 }
 
 template <class T>
