@@ -62,8 +62,8 @@ HWY_NOINLINE void SplitBlock(const SplitMember<T, S>* members, int64_t count, in
     Piece piece;
     piece.begin = key_begin + t * kTileKeys;
     piece.end = HWY_MIN(piece.begin + kTileKeys, shared_end);
-    if (AddWholePiece(S(), p, members[0].keys, members[0].values, piece, key_begin, shared_end, 0, all,
-                      scratch))
+    if (AddWholePiece(S(), p, members[0].keys, members[0].values, piece, {members[0].keys, piece.end},
+                      key_begin, shared_end, 0, all, scratch))
       continue;
     ProductsOfPiece(p, members[0].keys, piece, 0, all, scratch);
     int64_t first = 0;
@@ -97,8 +97,11 @@ HWY_NOINLINE void SplitBlock(const SplitMember<T, S>* members, int64_t count, in
       for (int64_t n = 0; n < schedule.piece_count(); fetches = false) {
         const Piece piece = JoinPieces(schedule, MostWholeKeys(S(), rows), n);
         for (int64_t i = m; i < next; ++i) {
-          if (fetches && i + 1 < next) FetchMember(members[i + 1]);
-          AddOwnPiece(members[i], heads, first + (i - m) * rows, schedule, piece, own_begin, ends[m],
+          const bool last = i + 1 == next;
+          if (fetches && !last) FetchMember(members[i + 1]);
+          // Behind the last head come the next keys of the first one, in this chunk or in the next.
+          const KeysAfter<S> after{members[last ? m : i + 1].keys, last ? piece.end : piece.begin};
+          AddOwnPiece(members[i], heads, first + (i - m) * rows, schedule, piece, after, own_begin, ends[m],
                       scratch);
         }
       }

@@ -97,12 +97,19 @@ HWY_INLINE void ProductsOfPiece(const Problem<T>& p, const HeadRows<S>& keys, co
       });
 }
 
+/// The keys that are probably read behind a piece: those of `rows` from position `begin` on.
+template <class S>
+struct KeysAfter {
+  const HeadRows<S>& rows;
+  int64_t begin;
+};
 /// Adds one piece to rows [first, first + rows), which all see it whole, if there is a faster way than that
 /// of SplitBlock (tiles/many_rows-inl.h). Returns false if there is none. Keys may be fetched up to
-/// `rows_end`.
+/// `rows_end`, and `after` too.
 template <class T, class S>
 HWY_INLINE bool AddWholePiece(S, const Problem<T>&, const HeadRows<S>&, const HeadRows<S>&, const Piece&,
-                              int64_t, int64_t, int64_t, int64_t, const SplitScratch<T>&) {
+                              const KeysAfter<S>&, int64_t, int64_t, int64_t, int64_t,
+                              const SplitScratch<T>&) {
   return false;
 }
 /// The most keys of a piece that AddWholePiece takes for `rows` rows.
@@ -205,11 +212,12 @@ HWY_INLINE int64_t WholeTiles(const SplitMember<T, S>& m, int64_t begin, int64_t
 /// Adds a piece to the rows of one member, which begin at row `first` of the scratch.
 template <class T, class S>
 HWY_INLINE void AddOwnPiece(const SplitMember<T, S>& m, int64_t heads, int64_t first,
-                            const BlockSchedule& schedule, const Piece& piece, int64_t begin, int64_t end,
-                            const SplitScratch<T>& scratch) {
+                            const BlockSchedule& schedule, const Piece& piece, const KeysAfter<S>& after,
+                            int64_t begin, int64_t end, const SplitScratch<T>& scratch) {
   const Problem<T>& p = *m.problem;
   const int64_t rows = heads * m.at.rows, width = SplitWidth(p);
-  if (piece.full && AddWholePiece(S(), p, m.keys, m.values, piece, begin, end, first, rows, scratch)) return;
+  if (piece.full && AddWholePiece(S(), p, m.keys, m.values, piece, after, begin, end, first, rows, scratch))
+    return;
   PieceScores(m, heads, first, schedule, piece, scratch);
   PieceWeights<ExponentialFor<S>>(p, m.at, heads, first, piece, scratch);
   AddPieceValues(S(), m.values, piece, rows, scratch.scores + first * scratch.stride, scratch.stride,

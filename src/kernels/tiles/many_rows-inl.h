@@ -176,9 +176,9 @@ class ManyRows {
 
 /// Adds one piece to rows that all see it whole.
 HWY_NOINLINE bool AddWholePiece(DotBf16, const Problem<float>& p, const HeadRows<DotBf16>& keys,
-                                const HeadRows<DotBf16>& values, const Piece& piece, int64_t rows_begin,
-                                int64_t rows_end, int64_t first, int64_t rows,
-                                const SplitScratch<float>& scratch) {
+                                const HeadRows<DotBf16>& values, const Piece& piece,
+                                const KeysAfter<DotBf16>& after, int64_t rows_begin, int64_t rows_end,
+                                int64_t first, int64_t rows, const SplitScratch<float>& scratch) {
   if (rows >= kLeastLaneRows && first % kLaneRows == 0) {
     ManyRows many(p, keys, values, piece, scratch);
     if (many.Fill(rows_begin, rows_end)) {
@@ -186,7 +186,8 @@ HWY_NOINLINE bool AddWholePiece(DotBf16, const Problem<float>& p, const HeadRows
       return true;
     }
   }
-  if (rows <= kMostRowsTogether && AddTilesToFew(p, keys, values, piece, first, rows, scratch)) return true;
+  if (rows <= kMostRowsTogether && AddTilesToFew(p, keys, values, piece, after, first, rows, scratch))
+    return true;
   Piece tile = piece;
   for (; tile.begin < piece.end; tile.begin = tile.end) {
     tile.end = HWY_MIN(tile.begin + tile_keys, piece.end);

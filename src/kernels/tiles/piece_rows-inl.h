@@ -60,11 +60,11 @@ struct Fetching {
   HWY_INLINE Fetching From(int64_t j) const { return {ahead, HWY_MAX(count - j, 0)}; }
 };
 
-/// The rows of at most kMost keys, and of those behind them that are fetched meanwhile.
-template <class S, int64_t kMost = tile_keys>
+/// The rows of at most a tile of keys, and of those behind them that are fetched meanwhile.
+template <class S>
 struct PieceRows {
-  const S* rows[kMost + tile_keys];  ///< null: the cache has no such row
-  int64_t found = 0;                 ///< of the piece
+  const S* rows[2 * tile_keys];  ///< null: the cache has no such row
+  int64_t found = 0;             ///< of the piece
   Fetching fetching;
 
   /// The rows of [begin, end), and those of `ahead` rows behind them that are there, at most tile_keys. Rows

@@ -24,19 +24,41 @@ HWY_INLINE int64_t MostWholeKeys(DotBf16, int64_t rows) {
   if (rows > kMostRowsTogether) return tile_keys;
   return rows > 4 ? kKeysTogether / 2 : kKeysTogether;
 }
-using RowsTogether = PieceRows<DotBf16, kKeysTogether>;
+
+/// Where the keys of a piece lie, then its values, then the keys that are read next. They are read in this
+/// order, and beside each row one is fetched that is read later. So the first values come beside the last
+/// keys, and the next keys, of whichever head, beside the last values.
+struct RowsTogether {
+  const DotBf16* rows[2 * kKeysTogether + tile_keys];
+  int64_t end = 0;  ///< rows that are written
+
+  /// Writes the rows of positions [first, last) behind the others. Returns how many there are.
+  HWY_INLINE int64_t Write(const HeadRows<DotBf16>& from, int64_t first, int64_t last) {
+    const int64_t written = end;
+    from.ForStretches(first, last,
+                      [&](int64_t begin, int64_t behind, const StoredRows<DotBf16>& stretch) HWY_ATTR {
+                        WriteAddresses(stretch, behind - begin, rows + end);
+                        end += behind - begin;
+                      });
+    return end - written;
+  }
+  /// What is fetched beside `count` rows of `dim` elements, from row `begin` on.
+  HWY_INLINE Fetching Beside(int64_t begin, int64_t count, int64_t dim) const {
+    const int64_t ahead = HWY_MIN(RowsAhead<DotBf16>(dim), tile_keys);
+    return {ahead, HWY_MIN(HWY_MAX(end - begin - ahead, 0), count)};
+  }
+};
 
 /// `count` keys and values, all there, for kRows rows from row `first` of the scratch on.
 template <int kRows>
-HWY_NOINLINE void AddTilesToGroup(const Problem<float>& p, const RowsTogether& keys,
-                                  const RowsTogether& values, int64_t count, int64_t first,
-                                  const SplitScratch<float>& scratch) {
+HWY_NOINLINE void AddTilesToGroup(const Problem<float>& p, const RowsTogether& in, int64_t count,
+                                  int64_t first, const SplitScratch<float>& scratch) {
   // Rows that lie 4,096 bytes apart would take each other's stores for their own.
   constexpr int64_t kStride = kKeysTogether + 32;
   const int64_t padded = PaddedPairs<float>(p.score_dim), width = SplitWidth(p);
   alignas(64) float scores[kRows * kStride];
-  ScoresAt<kRows>(scratch.queries + first * padded, padded, keys.rows, keys.fetching, p.score_dim, count,
-                  scores, kStride);
+  ScoresAt<kRows>(scratch.queries + first * padded, padded, in.rows, in.Beside(0, count, p.score_dim),
+                  p.score_dim, count, scores, kStride);
   RoundedWeights<kRows> weights[kTilesTogether];
   float factors[kTilesTogether][kRows];
   PiecePairs<kRows> tiles[kTilesTogether];
@@ -53,29 +75,30 @@ HWY_NOINLINE void AddTilesToGroup(const Problem<float>& p, const RowsTogether& k
     plain = plain && weights[n].every && keys_there % kEight == 0;
   }
   float* gathered = scratch.gathered + first * width;
+  const DotBf16* const* values = in.rows + count;
+  const Fetching fetching = in.Beside(count, count, p.value_dim);
   if (plain) {
-    AddAllColumns<kRows>(tiles, n, values.rows, values.fetching, p.value_dim, gathered, width);
+    AddAllColumns<kRows>(tiles, n, values, fetching, p.value_dim, gathered, width);
     return;
   }
   for (int64_t t = 0; t < n; ++t)
-    AddPieceRows<kRows>(weights[t], factors[t], values.rows + t * tile_keys, true,
-                        values.fetching.From(t * tile_keys), p.value_dim,
-                        HWY_MIN(count - t * tile_keys, tile_keys), gathered, width);
+    AddPieceRows<kRows>(weights[t], factors[t], values + t * tile_keys, true, fetching.From(t * tile_keys),
+                        p.value_dim, HWY_MIN(count - t * tile_keys, tile_keys), gathered, width);
 }
 
 /// AddPieceToFew for up to kTilesTogether tiles. Returns false, and changes nothing, if a key or a value is
 /// missing.
 HWY_NOINLINE bool AddTilesToFew(const Problem<float>& p, const HeadRows<DotBf16>& keys,
-                                const HeadRows<DotBf16>& values, const Piece& piece, int64_t first,
-                                int64_t rows, const SplitScratch<float>& scratch) {
+                                const HeadRows<DotBf16>& values, const Piece& piece,
+                                const KeysAfter<DotBf16>& after, int64_t first, int64_t rows,
+                                const SplitScratch<float>& scratch) {
   const int64_t count = piece.end - piece.begin;
-  RowsTogether own_keys, own_values;
-  own_keys.Fill(keys, piece.begin, piece.end, HWY_MIN(RowsAhead<DotBf16>(p.score_dim), tile_keys));
-  own_values.Fill(values, piece.begin, piece.end, HWY_MIN(RowsAhead<DotBf16>(p.value_dim), tile_keys));
-  if (own_keys.found < count || own_values.found < count) return false;
-  ForRowGroups<4>(rows, [&]<int kRows>(int64_t r) HWY_ATTR {
-    AddTilesToGroup<kRows>(p, own_keys, own_values, count, first + r, scratch);
-  });
+  RowsTogether in;
+  if (in.Write(keys, piece.begin, piece.end) < count || in.Write(values, piece.begin, piece.end) < count)
+    return false;
+  in.Write(after.rows, after.begin, after.begin + HWY_MIN(RowsAhead<DotBf16>(p.value_dim), tile_keys));
+  ForRowGroups<4>(
+      rows, [&]<int kRows>(int64_t r) HWY_ATTR { AddTilesToGroup<kRows>(p, in, count, first + r, scratch); });
   return true;
 }
 
