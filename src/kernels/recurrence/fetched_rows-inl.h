@@ -66,9 +66,9 @@ class FetchedRows {
   HWY_INLINE void Rest() {
     while (next_ < end_) Some();
   }
-  /// The next kRun lines for a loop of that many steps: side by side, or a line of each of the rows of a
-  /// whole chunk, as heads lie between two tokens. Where rows or loops are shorter, some lines are fetched at
-  /// once, and the run is one line that the caches have.
+  /// The next kRun lines for a loop of that many steps: side by side, or one of each row of a whole chunk
+  /// where heads lie between two tokens. Where rows or loops are shorter, some lines are fetched at once, and
+  /// the run is one line that the caches have.
   HWY_INLINE LineRun Run(int64_t steps) {
     const LineRun none{reinterpret_cast<const std::byte*>(this), 0};
     if (next_ >= end_) return none;
