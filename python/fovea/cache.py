@@ -249,9 +249,19 @@ class KvCache:
 
     def permute(self, sequences: Many[Sequence], indices: Any) -> None:
         """Beam search: sequence i becomes a fork of what sequence indices[i] was. The list keeps its objects."""
-        self._core.permute(
-            sequences_of(sequences, "KvCache.permute"), list(integers(indices, "KvCache.permute.indices"))
-        )
+        given, places = sequences_of(sequences, "KvCache.permute"), list(integers(indices, "KvCache.permute.indices"))
+        first: dict[int, int] = {}
+        for n, one in enumerate(given):
+            if first.setdefault(id(one), n) != n:
+                got = f"sequence {first[id(one)]} again"
+                raise InvalidArgument("KvCache.permute", f"sequences[{n}]", "a sequence of its own (fork it)", got)
+        try:
+            self._core.permute(given, places)
+        except InvalidArgument as error:
+            if not error.argument.startswith("from"):
+                raise
+            argument = "indices" + error.argument[len("from") :]
+            raise InvalidArgument("KvCache.permute", argument, error.expected, error.got) from None
 
     def find_prefix(self, ids: Any, salt: int = 0) -> int:
         """How many of `ids` start(ids, salt) would share."""

@@ -72,7 +72,9 @@ void register_convert(Command app) {
   command.add_option("--output", o->output, "folder without weights").required();
   const std::vector<std::pair<std::string, DType>> types{
       {"f32", DType::f32}, {"bf16", DType::bf16}, {"f16", DType::f16}};
-  command.add_choice("--dtype", o->convert.type, types, "of the weights; default: as they are")
+  command
+      .add_choice("--dtype", o->convert.type, types,
+                  "of the weights; default: as they are, with f8 and f64 as f32")
       .option_text("f32, bf16 or f16");
   command.add_option("--shard-mb", o->shard_mb, "size of a file of weights at most; more are shards")
       .check(in_range(1, 1 << 20));

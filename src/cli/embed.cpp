@@ -15,6 +15,7 @@
 #include "fovea/models/weight_errors.h"
 #include "fovea/text/tokenizer_json.h"
 #include "fovea/train/sentence_embedder.h"
+#include "models/configs.h"
 
 namespace fovea::cli {
 namespace {
@@ -40,7 +41,8 @@ Computes model_of(const EmbedCommand& o, const std::filesystem::path& path, auto
   folder.check_runs();
   const auto kind = models::family_kind(folder.config());
   const bool translator = kind == models::FamilyKind::translator;
-  if (translator == o.targets.empty())
+  // A translator of fovea train is one that this command does not run: reading it says so below.
+  if (translator == o.targets.empty() && !models::is_own_translator(folder.config()))
     throw InvalidArgument("fovea embed", "--target-ids-file",
                           translator ? "what the decoder reads, because the model is a translator"
                                      : "nothing, because the model is no translator",

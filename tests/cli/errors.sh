@@ -183,7 +183,10 @@ done
 for prompt in --prompt --prompt-ids; do
   says 1 'model: is a translator of fovea train: use fovea translate' generate --model model $prompt 5
 done
-says 1 'got "fovea-transformer", a translator of fovea train, which fovea translate runs' embed --model model --hidden --json
+for targets in '' '--target-ids-file source'; do
+  says 1 'got "fovea-transformer", a translator of fovea train, which fovea translate runs' \
+    embed --model model --hidden --json --ids-file source $targets
+done
 says 1 'model/config.json: expected a model with a head for labels of texts, got fovea-transformer' classify --model model the
 says 1 'nowhere: there is no such folder' translate --model nowhere
 says 1 "argument '--prompt-ids': expected ids below" generate --model language --prompt-ids 99999
