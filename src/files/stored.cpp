@@ -94,6 +94,10 @@ std::string_view to_string(StoredType type) noexcept {
   return "";
 }
 
+bool is_floating_point(StoredType type) noexcept {
+  return type < StoredType::i64;  // which is the first of the others
+}
+
 std::size_t size_of(StoredType type) noexcept {
   switch (type) {
     case StoredType::f64:

@@ -278,6 +278,12 @@ TEST_P(Families, NameTheTensorThatIsWrong) {
   says(with([](auto& tensors) { tensors.push_back({"odd", Tensor::zeros(DType::f32, {1})}); }), "'odd'");
   const auto few = with([](auto& tensors) { tensors.clear(); });
   says(few, "is missing");
+  // The header's first tensor says that it has whole numbers.
+  files::save_safetensors(folder / "model.safetensors", good);
+  std::string whole = bytes();
+  whole.replace(whole.find("F32"), 3, "I32");
+  files::write_file(folder / "model.safetensors", whole);
+  says(loaded(folder), "expected floating-point numbers, got I32");
 }
 
 // A key whose value would make another model must never be passed over.

@@ -41,6 +41,8 @@ enum class StoredType : std::uint8_t {
 std::string_view to_string(StoredType type) noexcept;
 /// Bytes of one element.
 std::size_t size_of(StoredType type) noexcept;
+/// Whether elements are floating-point numbers.
+bool is_floating_point(StoredType type) noexcept;
 
 /// A tensor that lies in a file.
 struct StoredTensor {

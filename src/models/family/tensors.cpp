@@ -223,6 +223,10 @@ Tensor FamilyTensors::take(const std::string& parameter, const Shape& shape) {
   const std::string name = name_of(parameter);
   const files::StoredTensor* tensor = find(name);
   if (!tensor) throw FileError(file_.path(), -1, "tensor '" + name + "' is missing");
+  if (!is_floating_point(tensor->type))
+    throw FileError(tensor->file, -1,
+                    "tensor '" + excerpt(tensor->name) + "': expected floating-point numbers, got " +
+                        std::string(to_string(tensor->type)));
   const Layout layout = rule.layout;
   const bool transposed = layout == Layout::transposed && shape.rank() == 2;
   const bool fused =
