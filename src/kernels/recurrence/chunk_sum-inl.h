@@ -282,44 +282,6 @@ HWY_INLINE bool DotsFrom(const ChunkSum<T, X>& p, int64_t n_count) {
          n_count > static_cast<int64_t>(hn::Lanes(hn::ScalableTag<T>()));
 }
 
-/// Whether a sum is one product alone, of rows of A with a B of one vector.
-template <class T, class X>
-HWY_INLINE bool OnlyMultiplies(const ChunkSum<T, X>& p) {
-  return !p.from && !p.product && !p.factors && p.more_count == 0 && !p.end_factors && !p.saved &&
-         p.first.triangle == Triangle::none && p.first.ak == 1 && p.first.k % 2 == 0;
-}
-/// Sum where OnlyMultiplies, for eight rows at a time. Eight rows and one vector take nine loads for eight
-/// multiply-adds, so that loads are what this waits for, and the addresses are those of two rows.
-template <class T>
-HWY_NOINLINE int64_t NarrowSum(int64_t m_count, const ChunkSum<T>& p, FetchedRows<T>& fetch) {
-  const hn::ScalableTag<T> d;
-  using V = hn::Vec<decltype(d)>;
-  const int64_t am = p.first.am, ldb = p.first.ldb, count = p.first.k;
-  int64_t m = 0;
-  for (; m + 8 <= m_count; m += 8) {
-    const T *a = p.first.a + m * am, *a_more = a + 4 * am, *b = p.first.b;
-    V sum[8];
-    FOVEA_UNROLL for (int r = 0; r < 8; ++r) sum[r] = hn::Zero(d);
-    for (int64_t k = 0; k < count;) {
-      fetch.Some();
-      for (const int64_t stop = HWY_MIN(k + 32, count); k < stop; k += 2, a += 2, a_more += 2) {
-        KeepStepping(a);
-        KeepStepping(a_more);
-        FOVEA_UNROLL for (int s = 0; s < 2; ++s, b += ldb) {
-          const V row = hn::LoadU(d, b);
-          FOVEA_UNROLL for (int r = 0; r < 4; ++r) sum[r] =
-              hn::MulAdd(hn::Set(d, a[r * am + s]), row, sum[r]);
-          FOVEA_UNROLL for (int r = 0; r < 4; ++r) sum[4 + r] =
-              hn::MulAdd(hn::Set(d, a_more[r * am + s]), row, sum[4 + r]);
-        }
-      }
-    }
-    T* to = p.to + m * p.to_stride;
-    FOVEA_UNROLL for (int r = 0; r < 8; ++r) hn::StoreU(sum[r], d, to + r * p.to_stride);
-  }
-  return m;
-}
-
 #undef FOVEA_UNROLL
 
 template <int kRows, class T, class X>
@@ -351,9 +313,6 @@ HWY_NOINLINE void Sum(int64_t m_count, int64_t n_count, const ChunkSum<T, X>& p,
   if constexpr (kNumbers<X> == 2 || kTileVectors == 4) {
     if (n_count == static_cast<int64_t>(hn::Lanes(hn::ScalableTag<T>()))) {
       int64_t m = 0;
-      if constexpr (kTileVectors == 4 && kNumbers<X> == 1) {
-        if (OnlyMultiplies(p)) m = NarrowSum(m_count, p, fetch);
-      }
       for (; m + 8 <= m_count; m += 8) SumRows<8>(p, m, n_count, fetch);
       for (; m + 4 <= m_count; m += 4) SumRows<4>(p, m, n_count, fetch);
       for (; m + 2 <= m_count; m += 2) SumRows<2>(p, m, n_count, fetch);

@@ -19,6 +19,7 @@
 
 #include "kernels/recurrence/gate_gradients-inl.h"
 #include "kernels/recurrence/key_sums_backward-inl.h"
+#include "kernels/recurrence/row_products-inl.h"
 #include "kernels/recurrence/targets-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -290,35 +291,61 @@ class BackwardUnit {
     if (c_.e) m_.x.Set(s_.d_written, stride, kChunk);
   }
 
-  /// to [16][dim] = X M^T, for a transposed X and a state tile M.
-  HWY_INLINE void TimesStateTransposed(const RightFactor<Element>& x, const Matrix& tile, T* to) {
-    const ChunkSum<T, Element> sum{
-        .to = s_.products, .to_stride = kChunk, .first = TermOf(tile.LeftRows(), x)};
-    Sum(p_.key_dim, kChunk, sum, fetch_);
-    Transpose(s_.products, kChunk, p_.key_dim, kChunk, c_.dim, to);
+  /// Sixteen rows of X, as products X M^T read them: transposed, unless kProductsOfRows.
+  HWY_INLINE auto SixteenRows(const Matrix& x, int64_t first, Element* buffer) {
+    if constexpr (kProductsOfRows<Element>)
+      return x.LeftRows(first);
+    else
+      return x.RightColumns(first, buffer);
+  }
+  /// to [16][dim] = X M^T, for a state tile M.
+  template <class Rows>
+  HWY_INLINE void TimesStateTransposed(const Rows& x, const Matrix& tile, T* to) {
+    if constexpr (kProductsOfRows<Element>) {
+      ProductsOfRows(x, tile.LeftRows(), p_.key_dim, to, c_.dim, fetch_);
+    } else {
+      const ChunkSum<T, Element> sum{
+          .to = s_.products, .to_stride = kChunk, .first = TermOf(tile.LeftRows(), x)};
+      Sum(p_.key_dim, kChunk, sum, fetch_);
+      Transpose(s_.products, kChunk, p_.key_dim, kChunk, c_.dim, to);
+    }
+  }
+  /// to [count][16] = X Y^T by decays of pairs, for the rows of X from `first` on.
+  template <class Rows>
+  HWY_INLINE void TimesRowsTransposed(const Matrix& x, int64_t first, int64_t count, const Rows& y,
+                                      const T* gamma, T* to) {
+    if constexpr (kProductsOfRows<Element>) {
+      const auto rows = x.LeftRows(first);
+      PairProducts<T, T>({rows.data, rows.row}, count, rows.depth, {{y.data, y.row}, kChunk, nullptr}, gamma,
+                         nullptr, to);
+    } else {
+      const ChunkSum<T, Element> sum{.to = to, .to_stride = kChunk, .first = TermOf(x.LeftRows(first), y)};
+      Sum(count, kChunk, sum, fetch_);
+      MultiplyInto(gamma, count * kChunk, to);
+    }
   }
 
   HWY_NOINLINE void PairAndRowGradients(const ChunkAt& at, const RowsAt<T>& written) {
-    const int64_t rows = queries_ ? c_.QueryRows(at.count) : 0;
-    const auto pairs = [&](const Matrix& x, int64_t count, const RightFactor<Element>& y, T* to) {
-      const ChunkSum<T, Element> sum{.to = to, .to_stride = kChunk, .first = TermOf(x.LeftRows(), y)};
-      if (count > 0) Sum(count, kChunk, sum, fetch_);
+    const auto by_queries = [&](const auto& y, T* to) {
+      const int64_t count = c_.readers == 1 ? at.count : kChunk;
+      for (int64_t first = 0; queries_ && first < c_.readers * kChunk; first += kChunk)
+        TimesRowsTransposed(m_.d_outputs, first, count, y, c_.q_gamma, to + first * kChunk);
     };
     m_.w.Set(written.data, written.stride, kChunk);
-    const auto by_k = (low_rank_ ? m_.y : m_.w).RightColumns(0, m_.transposed);
+    const auto by_k = SixteenRows(low_rank_ ? m_.y : m_.w, 0, m_.transposed);
     TimesStateTransposed(by_k, m_.z, s_.rows.dk);
-    pairs(m_.d_outputs, rows, by_k, s_.rows.qk);
-    if (c_.e) pairs(m_.x, at.count, by_k, s_.rows.ek);
+    by_queries(by_k, s_.rows.qk);
+    if (c_.e) TimesRowsTransposed(m_.x, 0, at.count, by_k, c_.e_gamma, s_.rows.ek);
     if (low_rank_) {
-      const auto by_b = m_.w.RightColumns(0, m_.more_transposed);
+      const auto by_b = SixteenRows(m_.w, 0, m_.more_transposed);
       TimesStateTransposed(by_b, m_.z, s_.rows.db);
-      pairs(m_.d_outputs, rows, by_b, s_.rows.qb);
-      pairs(m_.x, at.count, by_b, s_.rows.eb);
+      by_queries(by_b, s_.rows.qb);
+      TimesRowsTransposed(m_.x, 0, at.count, by_b, c_.e_gamma, s_.rows.eb);
     }
-    if (c_.e) TimesStateTransposed(m_.x.RightColumns(0, m_.transposed), m_.state, s_.rows.de);
+    if (c_.e) TimesStateTransposed(SixteenRows(m_.x, 0, m_.transposed), m_.state, s_.rows.de);
     for (int64_t reader = 0; queries_ && reader < c_.readers; ++reader) {
       const int64_t first = reader * kChunk;
-      TimesStateTransposed(m_.d_outputs.RightColumns(first, m_.transposed), m_.state,
+      TimesStateTransposed(SixteenRows(m_.d_outputs, first, m_.transposed), m_.state,
                            s_.rows.dq + first * c_.dim);
     }
     if (!queries_) Fill(T{0}, c_.readers * kChunk * c_.dim, s_.rows.dq);

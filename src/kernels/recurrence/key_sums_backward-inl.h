@@ -43,14 +43,11 @@ struct SumGradients {
       to[i] = -factors[i] * DotStored(sequence.entry, head, sequence.row(at.begin + i));
   }
 
-  /// Adds to the derivatives by q_start, k_end and the products of queries with keys.
+  /// Adds to the derivatives by q_start, k_end and the undecayed products of queries with keys.
   HWY_NOINLINE void AddTo(const ChunkAt& at, bool queries, const T* sums, const ChunkGradient<T>& to) const {
-    const hn::ScalableTag<T> d;
     for (int64_t row = 0; queries && row < c.QueryRows(at.count); ++row) {
       AddScaled(reads[row], sums, c.dim, to.dq + row * c.dim);
-      T* pairs = to.qk + row * kChunk;
-      for (int64_t j = 0; j < kChunk; j += static_cast<int64_t>(hn::Lanes(d)))
-        hn::StoreU(hn::Add(hn::LoadU(d, pairs + j), hn::Set(d, reads[row])), d, pairs + j);
+      AddScaled(reads[row], c.q_gamma + row % kChunk * kChunk, kChunk, to.qk + row * kChunk);
     }
     for (int64_t i = 0; i < at.count; ++i) AddScaled(T(1), z, c.dim, to.dk + i * c.dim);
   }

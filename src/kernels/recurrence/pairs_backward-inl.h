@@ -15,7 +15,8 @@ namespace fovea::kernels {
 namespace HWY_NAMESPACE {
 
 /// Derivatives by the rows of a chunk, in its shapes. In: dq, de by q_start and e_start, dk, db by k_end and
-/// b_end, and qk, qb, ek, eb by the products of pairs. Out: dq, de, dk, db by q, e, k and b themselves.
+/// b_end, and qk, qb, ek, eb by the undecayed products of pairs, 0 out of reach. Out: dq, de, dk, db by q, e,
+/// k and b themselves.
 template <class T>
 struct ChunkGradient {
   T *dq, *dk, *de, *db;
@@ -42,20 +43,16 @@ HWY_INLINE ChunkGradient<T> TakeChunkGradient(const RecurrenceProblem<T>& p, con
           carve.Take<T>(p.decay == DecayKind::key ? rows : kChunk)};
 }
 
-/// For queries and for what erases. `decayed` multiplies the derivatives by the products of pairs by a table
-/// of decays. `rows` adds them to the derivative by the reader rows.
-template <class T, class Decayed, class Rows>
+/// For queries and for what erases. `rows` adds the derivatives by the products of pairs to those by the
+/// reader rows.
+template <class T, class Rows>
 HWY_INLINE void ForReaders(const RecurrenceProblem<T>& p, bool queries, const Chunk<T>& c,
-                           const ChunkGradient<T>& g, const Decayed& decayed, const Rows& rows) {
+                           const ChunkGradient<T>& g, const Rows& rows) {
   for (int64_t r = 0; queries && r < c.readers; ++r) {
     T *qk = g.qk + r * kChunk * kChunk, *qb = c.b ? g.qb + r * kChunk * kChunk : nullptr;
-    decayed(qk, c.q_gamma);
-    decayed(qb, c.q_gamma);
     rows(QueryReach(p), qk, qb, g.dq + r * kChunk * c.dim);
   }
   if (!c.e) return;
-  decayed(g.ek, c.e_gamma);
-  decayed(g.eb, c.e_gamma);
   rows(EraseReach(p), g.ek, g.eb, g.de);
 }
 
@@ -71,10 +68,6 @@ template <class T>
 HWY_NOINLINE void ScalarPairsBackward(const RecurrenceProblem<T>& p, const ChunkAt& at, bool queries,
                                       const Chunk<T>& c, const ChunkGradient<T>& g, FetchedRows<T>& fetch) {
   const int64_t dim = c.dim, count = at.count;
-  const auto undecayed = [&](T* products, const T* gamma) {
-    for (int64_t row = 0; products && row < count; ++row)
-      MultiplyInto(gamma + row * kChunk, kChunk, products + row * kChunk);
-  };
   const auto add = [&](T* dx, const T* factors, const ChunkTerm<T>& first, const ChunkTerm<T>& more) {
     ChunkSum<T> sum{
         .to = dx, .to_stride = dim, .first = first, .from = dx, .from_stride = dim, .from_factors = factors};
@@ -90,7 +83,7 @@ HWY_NOINLINE void ScalarPairsBackward(const RecurrenceProblem<T>& p, const Chunk
     };
     add(dx, g.from_start, term(by_k, c.k), term(by_b, c.b));
   };
-  ForReaders(p, queries, c, g, undecayed, reader_rows);
+  ForReaders(p, queries, c, g, reader_rows);
   const auto writer_rows = [&](const T* by_q, const T* by_e, T* dy) {
     const int64_t rows = queries ? c.QueryRows(count) : 0;
     add(dy, c.to_end, {by_q, 1, kChunk, c.q, dim, rows, WriterTriangle(c)},
@@ -200,9 +193,6 @@ HWY_NOINLINE void MildPairsBackward(const RecurrenceProblem<T>& p, const ChunkAt
                                     const Chunk<T>& c, const ChunkGradient<T>& g, FetchedRows<T>& fetch) {
   const hn::ScalableTag<T> d;
   const int64_t dim = c.dim, count = at.count;
-  const auto within_reach = [&](T* products, const T* table) {
-    if (products) MultiplyInto(table, count * kChunk, products);
-  };
   const auto add = [&](T* dx, const ChunkTerm<T>& first, const ChunkTerm<T>& more) {
     ChunkSum<T> sum{.to = dx, .to_stride = dim, .first = first, .from = dx, .from_stride = dim};
     sum.more[0] = more;
@@ -217,7 +207,7 @@ HWY_NOINLINE void MildPairsBackward(const RecurrenceProblem<T>& p, const ChunkAt
     const int64_t shift = reach == Reach::before;
     MultiplyInto(c.to_token, (count - shift) * dim, dx + shift * dim);
   };
-  ForReaders(p, queries, c, g, within_reach, reader_rows);
+  ForReaders(p, queries, c, g, reader_rows);
   const auto writer_rows = [&](const T* by_q, const T* by_e, T* dy) HWY_ATTR {
     const int64_t rows = queries ? c.QueryRows(count) : 0;
     for (int64_t j = 0; j < count; ++j) MultiplyInto(c.to_token + (count - 1) * dim, dim, dy + j * dim);
