@@ -9,6 +9,7 @@ function(fovea_order_functions target file)
   set(script ${PROJECT_BINARY_DIR}/${target}-functions.ld)
   file(CONFIGURE OUTPUT ${script} CONTENT "SECTIONS {\n  .text_first : {\n@sections@  }\n}\nINSERT BEFORE .text;\n" @ONLY)
   set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${file})
+  unset(FOVEA_LINKER_INSERTS CACHE)  # a build folder may get another linker
   check_linker_flag(CXX "-Wl,-T,${script}" FOVEA_LINKER_INSERTS)
   if(FOVEA_LINKER_INSERTS)
     target_link_options(${target} PRIVATE "-Wl,-T,${script}")

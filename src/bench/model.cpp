@@ -99,6 +99,7 @@ class Translating final : public Worker {
 
 std::unique_ptr<Worker> worker_of(const std::string& path, WeightType weights) {
   const models::ModelFolder folder(path);
+  folder.check_runs();
   const auto kind = models::family_kind(folder.config());
   if (kind == models::FamilyKind::encoder) return std::make_unique<Encoding>(folder, weights);
   if (kind == models::FamilyKind::translator) return std::make_unique<Translating>(folder, weights);

@@ -320,6 +320,7 @@ void generate(GenerateOptions o) {
   nn::use_threads(o.threads);
   const models::ModelFolder folder(o.model);
   refuse_own_translator(folder);
+  folder.check_runs();
   const bool translator = models::family_kind(folder.config()) == models::FamilyKind::translator;
   const models::GenerationDefaults defaults = folder.generation();
   o.sample = sample_of(o, defaults, translator);

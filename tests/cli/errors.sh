@@ -174,7 +174,8 @@ printf '{"model_type": "bart", "architectures": ["BartForCausalLM"]}\n' >causal.
 mkdir causal
 mv causal.json causal/config.json
 for command in 'translate --input source' 'summarize --input source' 'inspect --source-ids 5 --json' \
-  'embed --hidden --json --ids-file source --target-ids-file source' 'embed --hidden --json --ids-file source'; do
+  'embed --hidden --json --ids-file source --target-ids-file source' 'embed --hidden --json --ids-file source' \
+  'generate --prompt-ids 5 --max-new-tokens 100000' 'generate --prompt hi --load-state x'; do
   says 1 'model_type: expected one of the' ${command%% *} --model odd ${command#* }
   says 1 'a class whose head can be run' ${command%% *} --model causal ${command#* }
 done

@@ -21,7 +21,7 @@ std::vector<std::string> step_kernels() {
 class RecurrenceSteps : public ::testing::TestWithParam<std::string> {};
 INSTANTIATE_TEST_SUITE_P(Kernel, RecurrenceSteps, ::testing::ValuesIn(step_kernels()), kernel_name);
 
-// Columns of whole vectors are read where they lie, others are copied: both kinds. Query heads that share a
+// Columns of whole vectors, and those behind them by smaller ones. Query heads that share a
 // state, and that share a key.
 std::vector<RecurrenceCase> cases(std::int64_t len) {
   std::vector<RecurrenceCase> list;
@@ -30,7 +30,7 @@ std::vector<RecurrenceCase> cases(std::int64_t len) {
     for (const Read& read : {Read(AfterWrite{}), Read(BeforeDecay{}), Read(SelfWeight{})}) {
       for (const Decay& decay :
            {Decay(NoDecay{}), Decay(ConstantDecay{}), Decay(ScalarDecay{}), Decay(KeyDecay{})}) {
-        for (const std::int64_t value_dim : {32, 20}) {
+        for (const std::int64_t value_dim : {32, 31, 20}) {
           RecurrenceCase c{.spec = {.decay = decay, .write = write, .read = read}};
           if (value_dim == 20 && std::holds_alternative<AdditiveWrite>(write)) {
             c.spec.feature_map = EluPlusOne{};

@@ -21,7 +21,7 @@ class InputFile;  // core/input_file.h
 namespace fovea::files {
 
 /// The type of elements in a file.
-enum class StoredType : std::uint8_t {
+enum class StoredType : std::uint8_t {  // floating-point numbers first: is_floating_point
   f32,
   f64,
   bf16,

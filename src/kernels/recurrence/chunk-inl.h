@@ -73,9 +73,9 @@ struct ChunkAt {
 /// behind `count` are 0. Null where the rule has none.
 template <class T>
 struct Chunk {
-  T *q, *q_start, *k, *k_end, *e, *e_start, *b, *b_end;
-  T* transposed;           // [dim][16]: keys, then b
-  T* decay;                // e^g: [16][dim] by channel, else [16]
+  T *q, *q_start, *k, *k_end, *e, *e_start, *b, *b_end;  // without decays each pair is one buffer
+  T* transposed;                                         // [dim][16]: keys, then b
+  T* decay;                                              // e^g: [16][dim] by channel, else [16]
   T* to_token;             // decays from the start to each token, in the shape of `decay`
   T* to_end;               // from each token to the end: [16], where not by channel
   T *q_gamma, *e_gamma;    // [16][16]: decays of pairs by the reach of q and e; by channel 1 within reach

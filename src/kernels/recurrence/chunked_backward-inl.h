@@ -362,7 +362,7 @@ class BackwardUnit {
       sum.more_count = 1;
     }
     T dot = 0;
-    if (state && DotsFrom(sum, stride)) {
+    if (state && AddsSideBySide(sum, stride)) {
       sum.dotted = state;
       sum.dot = &dot;
     } else if (state) {

@@ -49,7 +49,7 @@ template <class T>
 HWY_NOINLINE void ScalarPairs(const RecurrenceProblem<T>& p, const ChunkAt& at, bool queries,
                               const Chunk<T>& c) {
   const bool low_rank = p.write == WriteKind::low_rank;
-  // Without decays the tables are those of FillReachTables, and rows are decayed ones.
+  // Without decays the tables are those of FillReachTables, and rows stay as they are.
   const bool decays = p.decay != DecayKind::none;
   if (decays) EdgeDecays(c);
   PairWriters<T> writers{};

@@ -173,18 +173,19 @@ HWY_NOINLINE void WriterRowsBackward(const RecurrenceProblem<T>& p, const ChunkA
 }
 
 /// Whether backward may divide by decays too: derivatives by products of pairs are not so large that their
-/// products with quotients may overflow.
+/// products with quotients may overflow. A NaN is: it comes of a product out of reach that overflowed.
 template <class T>
 HWY_INLINE bool MildGradients(const ChunkAt& at, bool queries, const Chunk<T>& c, const ChunkGradient<T>& g) {
   const hn::ScalableTag<T> d;
-  auto most = hn::Zero(d);
+  const auto limit = hn::Set(d, T(kMostPair));
+  auto within = hn::FirstN(d, hn::Lanes(d));
   const auto add = [&](const T* pairs, int64_t rows) HWY_ATTR {
     for (int64_t i = 0; pairs && i < rows * kChunk; i += static_cast<int64_t>(hn::Lanes(d)))
-      most = hn::Max(hn::Abs(hn::LoadU(d, pairs + i)), most);
+      within = hn::And(within, hn::Le(hn::Abs(hn::LoadU(d, pairs + i)), limit));
   };
   for (const T* pairs : {g.qk, c.b ? g.qb : nullptr}) add(pairs, queries ? c.QueryRows(at.count) : 0);
   for (const T* pairs : {c.e ? g.ek : nullptr, c.b ? g.eb : nullptr}) add(pairs, at.count);
-  return hn::AllTrue(d, hn::Le(most, hn::Set(d, T(kMostPair))));
+  return hn::AllTrue(d, within);
 }
 
 /// Mild decays by channel: see MildDecays.

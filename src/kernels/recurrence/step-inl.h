@@ -209,7 +209,7 @@ HWY_INLINE void StepPiece(D d, const StepPass<T>& s, const StepPanel<T>& panel, 
 /// The columns behind the last whole vector, by a vector of half of the lanes, of a quarter, and so on. They
 /// are read and written where they lie, as the others are. Copied, the one column of a sum of keys behind 128
 /// others read each row from memory once more, in a loop of its own. A masked vector would reach into
-/// the next row: the processor then takes its loads to wait for the other row's stores.
+/// the next row, and its loads would wait for the stores of the row before.
 template <int kLanes, bool kQuery, bool kErase, int kWrites, class T>
 HWY_INLINE void LastColumns(const StepPass<T>& s, const StepPanel<T>& panel, int64_t first, int64_t last,
                             int64_t column) {

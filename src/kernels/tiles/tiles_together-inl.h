@@ -27,7 +27,7 @@ HWY_INLINE int64_t MostWholeKeys(DotBf16, int64_t rows) {
 
 /// Where the keys of a piece lie, then its values, then the keys that are read next. They are read in this
 /// order, and beside each row one is fetched that is read later. So the first values come beside the last
-/// keys, and the next keys, of whichever head, beside the last values.
+/// keys, and the next keys, of whichever head, beside the last values, unless a piece is shorter than that.
 struct RowsTogether {
   const DotBf16* rows[2 * kKeysTogether + tile_keys];
   int64_t end = 0;  ///< rows that are written

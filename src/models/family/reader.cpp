@@ -357,6 +357,7 @@ FamilyReading read_family(const std::string& text) {
     const std::string missing = missing_parts(object);
     std::string got = type ? shown(*type) : "none";
     if (is_own_translator(text)) got += ", a translator of fovea train, which fovea translate runs";
+    if (is_own_language(text)) got += ", a language model of fovea train, which fovea generate runs";
     throw InvalidArgument(
         "config.json", "model_type",
         "one of the " + std::to_string(families().size()) + " families that `fovea show --families` lists",
