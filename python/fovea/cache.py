@@ -255,13 +255,7 @@ class KvCache:
             if first.setdefault(id(one), n) != n:
                 got = f"sequence {first[id(one)]} again"
                 raise InvalidArgument("KvCache.permute", f"sequences[{n}]", "a sequence of its own (fork it)", got)
-        try:
-            self._core.permute(given, places)
-        except InvalidArgument as error:
-            if not error.argument.startswith("from"):
-                raise
-            argument = "indices" + error.argument[len("from") :]
-            raise InvalidArgument("KvCache.permute", argument, error.expected, error.got) from None
+        self._core.permute(given, places)
 
     def find_prefix(self, ids: Any, salt: int = 0) -> int:
         """How many of `ids` start(ids, salt) would share."""

@@ -314,36 +314,39 @@ void KvCache::keep(Sequence& sequence, std::span<const std::int64_t> path) {
   std::fill(state.pending.begin(), state.pending.end(), static_cast<std::int64_t>(path.size()));
 }
 
-void KvCache::permute(std::span<Sequence> sequences, std::span<const std::int64_t> from) {
-  if (from.size() != sequences.size())
-    refuse("permute", "from", "one index for each of the " + std::to_string(sequences.size()) + " sequences",
-           std::to_string(from.size()));
-  std::vector<Sequence> result = permuted(sequences, from);
+void KvCache::permute(std::span<Sequence> sequences, std::span<const std::int64_t> indices) {
+  if (indices.size() != sequences.size())
+    refuse("permute", "indices",
+           "one index for each of the " + std::to_string(sequences.size()) + " sequences",
+           std::to_string(indices.size()));
+  std::vector<Sequence> result = permuted(sequences, indices);
   std::move(result.begin(), result.end(), sequences.begin());
 }
 
-void KvCache::permute(std::vector<Sequence>& sequences, std::span<const std::int64_t> from) {
-  sequences = permuted(sequences, from);
+void KvCache::permute(std::vector<Sequence>& sequences, std::span<const std::int64_t> indices) {
+  sequences = permuted(sequences, indices);
 }
 
-std::vector<Sequence> KvCache::permuted(std::span<Sequence> sequences, std::span<const std::int64_t> from) {
+std::vector<Sequence> KvCache::permuted(std::span<Sequence> sequences,
+                                        std::span<const std::int64_t> indices) {
   for (const Sequence& sequence : sequences) state_of("permute", sequence);
   std::vector<std::int64_t> uses(sequences.size());
-  for (std::size_t i = 0; i < from.size(); ++i) {
-    if (from[i] < 0 || from[i] >= static_cast<std::int64_t>(sequences.size()))
-      refuse("permute", "from[" + std::to_string(i) + "]",
-             "an index from 0 to " + std::to_string(std::ssize(sequences) - 1), std::to_string(from[i]));
-    ++uses[static_cast<std::size_t>(from[i])];
+  for (std::size_t i = 0; i < indices.size(); ++i) {
+    if (indices[i] < 0 || indices[i] >= static_cast<std::int64_t>(sequences.size()))
+      refuse("permute", "indices[" + std::to_string(i) + "]",
+             "an index from 0 to " + std::to_string(std::ssize(sequences) - 1),
+             std::to_string(indices[i]));
+    ++uses[static_cast<std::size_t>(indices[i])];
   }
   // The last use of a sequence moves it; those before are forks.
-  std::vector<Sequence> result(from.size());
-  for (std::size_t i = 0; i < from.size(); ++i) {
-    const auto source = static_cast<std::size_t>(from[i]);
+  std::vector<Sequence> result(indices.size());
+  for (std::size_t i = 0; i < indices.size(); ++i) {
+    const auto source = static_cast<std::size_t>(indices[i]);
     if (--uses[source] > 0) result[i] = fork(sequences[source]);
   }
-  for (std::size_t i = 0; i < from.size(); ++i) {
+  for (std::size_t i = 0; i < indices.size(); ++i) {
     if (result[i]) continue;
-    result[i] = std::move(sequences[static_cast<std::size_t>(from[i])]);
+    result[i] = std::move(sequences[static_cast<std::size_t>(indices[i])]);
     result[i].state_->drop_pending();
   }
   return result;

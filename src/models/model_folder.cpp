@@ -182,6 +182,7 @@ auto load(const ModelFolder& folder, Rename rename, Read&& read, Make&& make) {
                    });
 }
 
+// What a tensor of ours has been written in: 8-bit floats come from other libraries alone.
 bool is_number_of_tensors(files::StoredType type) {
   using enum files::StoredType;
   return type == f32 || type == f64 || type == bf16 || type == f16;

@@ -238,11 +238,12 @@ class KvCache {
   /// and throws CacheFull if there is no room for the copies; all pending rows are then dropped. Throws
   /// InvalidArgument for a part of the rows beside a LastRow, which has read all of them.
   void keep(Sequence& sequence, std::span<const std::int64_t> path);
-  /// Beam search: sequence i becomes a fork of what sequence from[i] was. A sequence that one beam alone
-  /// continues moves, and is not copied. Pending rows are dropped. An index may stand in `from` many times.
-  void permute(std::span<Sequence> sequences, std::span<const std::int64_t> from);
-  /// The same where the number of sequences may change: afterwards there are from.size() of them.
-  void permute(std::vector<Sequence>& sequences, std::span<const std::int64_t> from);
+  /// Beam search: sequence i becomes a fork of what sequence indices[i] was. A sequence that one beam alone
+  /// continues moves, and is not copied. Pending rows are dropped. An index may stand in `indices` many
+  /// times.
+  void permute(std::span<Sequence> sequences, std::span<const std::int64_t> indices);
+  /// The same where the number of sequences may change: afterwards there are indices.size() of them.
+  void permute(std::vector<Sequence>& sequences, std::span<const std::int64_t> indices);
 
   /// How many of `ids` start(ids) would share.
   std::int64_t find_prefix(std::span<const std::int32_t> ids, std::uint64_t salt = 0) const;
@@ -280,7 +281,7 @@ class KvCache {
                    ConstTensorView value);
   void replace_rows(std::int64_t layer, std::span<Sequence::State* const> states, ConstTensorView rows);
   std::byte* place_of_next_row(std::size_t layer, Sequence::State& state);
-  std::vector<Sequence> permuted(std::span<Sequence> sequences, std::span<const std::int64_t> from);
+  std::vector<Sequence> permuted(std::span<Sequence> sequences, std::span<const std::int64_t> indices);
   std::shared_ptr<Impl> impl_;
 };
 
