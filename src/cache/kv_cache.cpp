@@ -334,8 +334,7 @@ std::vector<Sequence> KvCache::permuted(std::span<Sequence> sequences,
   for (std::size_t i = 0; i < indices.size(); ++i) {
     if (indices[i] < 0 || indices[i] >= static_cast<std::int64_t>(sequences.size()))
       refuse("permute", "indices[" + std::to_string(i) + "]",
-             "an index from 0 to " + std::to_string(std::ssize(sequences) - 1),
-             std::to_string(indices[i]));
+             "an index from 0 to " + std::to_string(std::ssize(sequences) - 1), std::to_string(indices[i]));
     ++uses[static_cast<std::size_t>(indices[i])];
   }
   // The last use of a sequence moves it; those before are forks.
