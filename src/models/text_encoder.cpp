@@ -14,6 +14,11 @@ TextEncoder::TextEncoder(const TextEncoderSpec& spec, nn::ParameterSet::Source s
     : spec_(spec),
       parameters_(std::make_unique<nn::ParameterSet>(std::move(source))),
       embedding_(*parameters_, spec.embedding_name, spec.vocabulary, spec.stack.input_elements()) {
+  const auto* learned = std::get_if<nn::LearnedPositions>(&spec.stack.positions);
+  if (spec.pad_id && learned && learned->first_row < 1)
+    throw InvalidArgument("TextEncoder", "spec.stack.positions",
+                          "a first_row of at least 1, since pad_id has the row before it",
+                          std::to_string(learned->first_row));
   if (spec.token_types > 0)
     types_ = nn::Embedding(*parameters_, "embed_types", spec.token_types, spec.stack.input_elements());
   stack_ = nn::TransformerStack(*parameters_, spec.stack_name, spec.stack);

@@ -64,7 +64,7 @@ TEST(TextEncoder, TheHeadRefusesRowsOfOtherSequences) {
 
 TEST(TextEncoder, RefusesSequencesLongerThanItsPositionsByName) {
   nn::StackSpec stack = nn::stack_of({.layers = 1, .dim = 8, .feed_forward = 12, .heads = 2});
-  stack.positions = nn::LearnedPositions{.count = 3};
+  stack.positions = nn::LearnedPositions{.count = 3, .first_row = 1};
   const TextEncoder model(
       {.vocabulary = 20, .stack = stack, .pad_id = 1},
       [](const std::string&, const Shape& shape) { return Tensor::zeros(DType::f32, shape); });
@@ -77,6 +77,31 @@ TEST(TextEncoder, RefusesSequencesLongerThanItsPositionsByName) {
     EXPECT_EQ(error.function(), "TextEncoder::hidden");
     EXPECT_EQ(error.argument(), "sequences");
   }
+}
+
+// Masks that hide all keys but a row's own leave what a row makes of its id and position.
+TEST(TextEncoder, IdsBehindPaddingCountOnAsIfItWereNotThere) {
+  nn::StackSpec stack = nn::stack_of({.layers = 1, .dim = 8, .feed_forward = 12, .heads = 2});
+  stack.positions = nn::LearnedPositions{.count = 4, .first_row = 2};
+  std::uint64_t seed = 0;
+  const TextEncoder model(
+      {.vocabulary = 20, .stack = stack, .mask = Causal{} & SlidingWindow{0}, .pad_id = 1},
+      [&](const std::string&, const Shape& shape) { return Tensor::normal(shape, ++seed); });
+  nn::Context context;
+  const auto row = [&](const Tensor& rows, std::int64_t n) { return rows.data<float>() + n * 8; };
+  const Tensor with = model.hidden(context, Sequences{{5, 1, 1, 6}, {1, 6}}).value(),
+               without = model.hidden(context, Sequences{{5, 6}, {6}}).value();
+  const auto equal = [&](std::int64_t padded, std::int64_t alone) {
+    return std::memcmp(row(with, padded), row(without, alone), 8 * sizeof(float)) == 0;
+  };
+  EXPECT_TRUE(equal(0, 0));
+  EXPECT_TRUE(equal(3, 1));
+  EXPECT_TRUE(equal(5, 2));
+  EXPECT_FALSE(equal(5, 1));  // the same id at another position
+
+  stack.positions = nn::LearnedPositions{.count = 4};
+  const auto zeros = [](const std::string&, const Shape& shape) { return Tensor::zeros(DType::f32, shape); };
+  EXPECT_THROW(TextEncoder({.vocabulary = 20, .stack = stack, .pad_id = 1}, zeros), InvalidArgument);
 }
 
 }  // namespace

@@ -359,6 +359,23 @@ TEST(LanguageModel, ReadsNoMoreThanItsLongest) {
   EXPECT_THROW(rows_of(model, {{1, 2, 3, 4, 1}}), InvalidArgument);
 }
 
+// The last token of a sequence is a target alone, and needs no position.
+TEST(LanguageModel, TheLossReadsAllTokensButTheLast) {
+  LanguageModelSpec spec{.vocabulary = 5, .positions = 4};
+  spec.stack = nn::stack_of({.layers = 1, .dim = 8, .feed_forward = 12, .heads = 2});
+  spec.stack.positions = nn::LearnedPositions{.count = 4};
+  LanguageModel model(spec, [](const std::string&, const Shape& shape) { return Tensor::normal(shape, 1); });
+  nn::Context context;
+  EXPECT_NO_THROW(model.loss(context, pad(std::vector<std::vector<std::int32_t>>{{1, 2, 3, 4, 1}})));
+  try {
+    model.loss(context, pad(std::vector<std::vector<std::int32_t>>{{1, 2}, {1, 2, 3, 4, 1, 2}}));
+    ADD_FAILURE() << "five positions";
+  } catch (const InvalidArgument& error) {
+    EXPECT_EQ(error.function(), "LanguageModel::loss");
+    EXPECT_EQ(error.argument(), "tokens");
+  }
+}
+
 TEST(LanguageModel, RefusesTokensThatDoNotBelongTogether) {
   LanguageModel model = tiny(5);
   const Padded good = pad(std::vector<std::vector<std::int32_t>>{{1, 2, 3}, {4}});

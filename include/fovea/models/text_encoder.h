@@ -67,7 +67,7 @@ class TextEncoder {
   /// Parameters: embed_tokens, embed_types, those of a TransformerStack named "encoder" and of a decoder
   /// named "model.decoder", head.dense, head.norm and head.output. The spec may give embed_tokens and
   /// "encoder" other names. Throws InvalidArgument if the head is tied and its rows are not as wide as the
-  /// embeddings, and what TransformerStack throws.
+  /// embeddings, for a pad_id without a row for its position, and what TransformerStack throws.
   TextEncoder(const TextEncoderSpec& spec, nn::ParameterSet::Source source);
 
   const TextEncoderSpec& spec() const noexcept { return spec_; }
