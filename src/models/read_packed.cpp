@@ -1,22 +1,26 @@
 #include "models/read_packed.h"
 
+#include <algorithm>
 #include <memory>
 
 #include "core/excerpt.h"
 #include "core/memory.h"
 #include "fovea/autograd/packed.h"
 #include "fovea/core/error.h"
+#include "fovea/core/executor.h"
 
 namespace fovea::models {
 
 void reserve_packed(const nn::ParameterSet& parameters, autograd::WeightType type) {
-  std::size_t bytes = 0;
+  std::size_t bytes = 0, beside = 0;
   for (const nn::Parameter& parameter : parameters.all()) {
     const Shape& shape = parameter.value.shape();
-    if (parameter.multiplies_rows)
-      bytes += static_cast<std::size_t>(autograd::PackedMatrix::bytes_of(shape[0], shape[1], type));
+    if (!parameter.multiplies_rows) continue;
+    bytes += static_cast<std::size_t>(autograd::PackedMatrix::bytes_of(shape[0], shape[1], type));
+    beside =
+        std::max(beside, static_cast<std::size_t>(autograd::PackedMatrix::packing_bytes(shape[1], type)));
   }
-  reserve_elements(bytes);
+  reserve_elements(bytes + beside * static_cast<std::size_t>(default_executor().thread_count()));
 }
 
 void read_packed(const StoredParameter& stored, autograd::WeightType type, nn::Parameter& parameter) {
