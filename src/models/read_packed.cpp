@@ -40,8 +40,7 @@ void read_packed(const StoredParameter& stored, autograd::WeightType type, nn::P
   // 1 % of a batch of MiniLM in bf16.
   constexpr std::size_t worth_it = std::size_t{256} << 10;
   const bool is_large = tensor.bytes.size() >= worth_it;
-  if ((parameter.gives_rows && (is_large || parameter.multiplies_rows)) ||
-      (parameter.multiplies_rows && stored.first_row >= 0)) {
+  if (stored.first_row >= 0 && (parameter.multiplies_rows || (parameter.gives_rows && is_large))) {
     // Not from the mapping: there a row brings up to 2 MB of the file into memory, as Linux 6.18 does.
     parameter.rows = std::make_shared<const autograd::TableRows>(
         [tensor, first = stored.first_row, width = stored.shape[1]](std::int64_t row, float* to) {
