@@ -1,25 +1,31 @@
-"""The sections of functions that run with models, the most common first: cmake/function_order.txt, made by valgrind.
+"""The sections of functions that run with models, the most common first: cmake/function_order.txt.
 
-    cmake --preset release -D FOVEA_FUNCTION_ORDER=OFF && cmake --build --preset release --target fovea
     .venv/bin/python bench/function_order.py [--fovea build/release/fovea] [--models gpt2,...] > cmake/function_order.txt
 
-Models of bench/models.py, two layers deep, write and read. A function's rank is the number of commands that call it. Valgrind
-sees .text alone, so the command is built without the order. It knows no AVX-512: a kernel compiled for AVX2 stands for its
-kin of other instruction sets, and other kernels for AVX-512 come last, together.
+Models of bench/models.py, two layers deep, write and read. A function's rank is the number of commands that call it. Each function's
+first byte is a breakpoint that is taken away when a thread meets it, by Linux's ptrace on x86-64. valgrind, which was used before,
+knows no AVX-512. Run this on a processor with AVX-512: kin for other instruction sets stand beside the functions that ran.
 """
 
 from __future__ import annotations
 
 import argparse
-import bisect
 import collections
+import ctypes
+import os
 import pathlib
+import signal
 import subprocess
 import tempfile
 
 import models
 
 NAMESPACES = ("N_AVX3", "N_AVX2", "N_SSE4")  # of Highway
+CLONES = (".arch_x86_64_v4", ".arch_x86_64_v3")  # of GCC's target_clones
+TRACEME, POKE_USER, PEEK_USER, CONTINUE, SET_OPTIONS = 0, 6, 3, 7, 0x4200
+TRACE_CLONES, RIP = 8, 16 * 8  # the offset of the instruction pointer in struct user_regs_struct
+# Whatever the model: what runs before main, and what chooses clones. GCC says "startup" in some of the files.
+ALWAYS = (".text.main", ".text._GLOBAL__sub_I_*", ".text.startup.*", ".text.*.resolver")
 
 
 def commands(folder: pathlib.Path, kind: str) -> list[list[str]]:
@@ -55,28 +61,73 @@ def symbols_of(fovea: str) -> list[tuple[int, int, str]]:
     return sorted((int(row[0], 16), int(row[0], 16) + int(row[1], 16), row[3]) for row in rows if len(row) == 4 and row[2] in "tTwW")
 
 
-def called(fovea: str, arguments: list[str], folder: pathlib.Path) -> set[int]:
-    """Addresses of the command's instructions that ran."""
-    profile = folder / "callgrind.out"
-    options = ["--tool=callgrind", "--fair-sched=yes", "--dump-instr=yes", "--compress-pos=no", "--compress-strings=no"]
-    subprocess.run(["valgrind", *options, f"--callgrind-out-file={profile}", fovea, *arguments], check=True, capture_output=True)
-    ran, here = set(), False
-    with profile.open() as lines:
-        for line in lines:
-            if line.startswith("ob="):
-                here = pathlib.Path(line[3:].strip()).resolve() == pathlib.Path(fovea).resolve()
-            elif here and line.startswith("0x"):
-                ran.add(int(line.split()[0], 16))
-    return ran
+libc = ctypes.CDLL(None, use_errno=True)
+libc.ptrace.restype = ctypes.c_long
+libc.ptrace.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p]
+
+
+def base_of(child: int, fovea: str) -> int:
+    """Where the command's first byte is mapped."""
+    for line in pathlib.Path(f"/proc/{child}/maps").read_text().splitlines():
+        if line.endswith(os.path.realpath(fovea)):
+            return int(line.split("-")[0], 16)
+    raise RuntimeError("the command is not mapped")
+
+
+def called(fovea: str, arguments: list[str], addresses: list[int]) -> set[int]:
+    """Those of the functions' addresses that ran."""
+    child = os.fork()
+    if child == 0:
+        nothing = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nothing, 1)
+        libc.ptrace(TRACEME, 0, None, None)
+        os.execv(fovea, [fovea, *arguments])
+    os.waitpid(child, 0)  # stands at its first instruction
+    libc.ptrace(SET_OPTIONS, child, None, TRACE_CLONES)
+    base = base_of(child, fovea)
+    ran = set()
+    with open(f"/proc/{child}/mem", "r+b", buffering=0) as memory:
+        first = {}
+        for address in addresses:
+            memory.seek(base + address)
+            first[address] = memory.read(1)
+            memory.seek(base + address)
+            memory.write(b"\xcc")
+        libc.ptrace(CONTINUE, child, None, None)
+        while True:
+            thread, status = os.waitpid(-1, 0x40000000)  # threads as well
+            if os.WIFEXITED(status) or os.WIFSIGNALED(status):
+                if thread != child:
+                    continue
+                if status != 0:
+                    raise RuntimeError(f"{fovea} {' '.join(arguments)} ended with {status}")
+                return ran
+            sent = os.WSTOPSIG(status)
+            if sent == signal.SIGTRAP and status >> 16 == 0:
+                at = libc.ptrace(PEEK_USER, thread, RIP, None) - 1
+                if at - base in first:  # another thread may have met it at the same time
+                    memory.seek(at)
+                    memory.write(first[at - base])
+                    libc.ptrace(POKE_USER, thread, RIP, at)
+                    ran.add(at - base)
+            libc.ptrace(CONTINUE, thread, None, 0 if sent in (signal.SIGTRAP, signal.SIGSTOP) else sent)
 
 
 def section_of(function: str) -> str:
     """The name that GCC gives to a function's section under -ffunction-sections."""
     if function.endswith(".cold"):
         return ".text.unlikely." + function.removesuffix(".cold")
-    if function == "main" or function.startswith("_GLOBAL__sub_I_"):
-        return ".text.startup." + function
     return ".text." + function
+
+
+def is_always(function: str) -> bool:
+    return function == "main" or function.startswith("_GLOBAL__sub_I_")
+
+
+def kin(function: str) -> list[str]:
+    """The same function for each instruction set."""
+    of_highway = [function.replace(ran, other) for ran in NAMESPACES[:2] if ran in function for other in NAMESPACES]
+    return [function, *of_highway, *(function.replace(ran, other) for ran in CLONES if function.endswith(ran) for other in CLONES)]
 
 
 def main() -> None:
@@ -87,6 +138,7 @@ def main() -> None:
     models.quiet()
     symbols = symbols_of(options.fovea)
     defined = {name for _, _, name in symbols}
+    addresses = sorted({begin for begin, end, _ in symbols if end > begin})
     count: collections.Counter[str] = collections.Counter()
     for name in options.models.split(","):
         with tempfile.TemporaryDirectory() as scratch:
@@ -94,13 +146,12 @@ def main() -> None:
             shallow(name)
             models.make(name, folder)
             for arguments in commands(folder, "encoder" if name == "minilm-l6" else "decoder"):
-                ran = sorted(called(options.fovea, arguments, folder))
+                ran = called(options.fovea, arguments, addresses)
                 # Constructors have two names at one address, and a section of one of them.
-                count.update(name for begin, end, name in symbols if bisect.bisect_left(ran, begin) < bisect.bisect_left(ran, end))
-    for function in sorted(count, key=lambda function: (-count[function], function)):
-        for member in dict.fromkeys(function.replace("N_AVX2", target) for target in NAMESPACES):
-            if member in defined:
-                print(section_of(member))
+                count.update(name for begin, _, name in symbols if begin in ran)
+    print(*ALWAYS, sep="\n")
+    listed = dict.fromkeys(member for function in sorted(count, key=lambda function: (-count[function], function)) for member in kin(function))
+    print(*(section_of(function) for function in listed if function in defined and not is_always(function)), sep="\n")
     print(".text.*N_AVX3*")
 
 

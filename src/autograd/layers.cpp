@@ -1,5 +1,7 @@
 #include <algorithm>
+#include <numeric>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "autograd/gemm.h"
@@ -89,6 +91,36 @@ Var linear(const Var& x, const Var& weight, const Var& bias, Products products) 
   });
 }
 
+namespace {
+
+// Rows of a table that lies in a file, each of them once: the entries of a batch have the same positions, and
+// a row takes a call of the system.
+void read_rows(const TableRows& read, std::span<const std::int32_t> ids, float factor, std::int64_t dim,
+               Executor& executor, float* out) {
+  KeptVector<std::int64_t> order(ids.size()), runs;
+  const auto id = [&](std::int64_t place) { return ids[static_cast<std::size_t>(place)]; };
+  std::iota(order.begin(), order.end(), 0);
+  std::ranges::sort(order, {}, [&](std::int64_t place) { return std::pair(id(place), place); });
+  for (std::size_t n = 0; n < order.size(); ++n) {
+    if (n == 0 || id(order[n]) != id(order[n - 1])) runs.push_back(static_cast<std::int64_t>(n));
+  }
+  runs.push_back(std::ssize(order));
+  constexpr std::int64_t group = 16;
+  const std::int64_t count = std::ssize(runs) - 1;
+  executor.parallel_for((count + group - 1) / group, [&](std::int64_t unit, int) {
+    for (std::int64_t run = unit * group; run < std::min(count, (unit + 1) * group); ++run) {
+      const std::span places(order.begin() + runs[static_cast<std::size_t>(run)],
+                             order.begin() + runs[static_cast<std::size_t>(run + 1)]);
+      float* const first = out + places[0] * dim;
+      read(id(places[0]), first);
+      scale_row(first, factor, dim, first);
+      for (const std::int64_t place : places.subspan(1)) std::copy_n(first, dim, out + place * dim);
+    }
+  });
+}
+
+}  // namespace
+
 Var embedding(const Var& table, std::span<const std::int32_t> ids, float factor) {
   static constexpr ProfileLabel label{"embedding", ProfilePart::embeddings};
   const ProfileSpan span(label);
@@ -108,13 +140,14 @@ Var embedding(const Var& table, std::span<const std::int32_t> ids, float factor)
   const auto executor = [work = count * dim]() -> Executor& {
     return work < least_parallel ? serial_executor() : default_executor();
   };
-  executor().parallel_for((count + group - 1) / group, [&](std::int64_t unit, int) {
-    for (std::int64_t i = unit * group; i < std::min(count, (unit + 1) * group); ++i) {
-      float* to = out.data<float>() + i * dim;
-      if (table.rows()) (*table.rows())(ids[i], to);
-      scale_row(table.rows() ? to : table.value().data<float>() + ids[i] * dim, factor, dim, to);
-    }
-  });
+  if (table.rows()) {
+    read_rows(*table.rows(), ids, factor, dim, executor(), out.data<float>());
+  } else {
+    executor().parallel_for((count + group - 1) / group, [&](std::int64_t unit, int) {
+      for (std::int64_t i = unit * group; i < std::min(count, (unit + 1) * group); ++i)
+        scale_row(table.value().data<float>() + ids[i] * dim, factor, dim, out.data<float>() + i * dim);
+    });
+  }
   return result_of(
       tape_of({&table}), out, [=, kept = KeptVector<std::int32_t>(ids.begin(), ids.end())](const Tensor& d) {
         // A unit has every 16th row of the table, so each row adds its gradients in order. A

@@ -114,6 +114,11 @@ std::int64_t cells_of(std::int64_t in, WeightType type) {
   return type == WeightType::f32 ? in : type == WeightType::bf16 ? (in + 1) / 2 : (in + 3) / 4;
 }
 
+// Cells of a panel before it is transposed. Those of f32 are transposed where they lie.
+std::int64_t narrow_cells(std::int64_t in, WeightType type) {
+  return type == WeightType::f32 ? 0 : PackedMatrix::panel_rows * cells_of(in, type);
+}
+
 }  // namespace
 
 PackedMatrix::PackedMatrix(const Tensor& weight, WeightType type)
@@ -124,18 +129,18 @@ PackedMatrix::PackedMatrix(const Tensor& weight, WeightType type)
     throw InvalidArgument("PackedMatrix", "weight", "f32 [out, in]",
                           std::string(to_string(weight.dtype())) + " " + to_string(weight.shape()));
   const float* from = weight.data<float>();
-  pack([&](std::int64_t first, std::int64_t, float*) { return from + first * in_; });
+  pack(0, [&](std::int64_t first, std::int64_t, float*) { return from + first * in_; });
 }
 
 PackedMatrix::PackedMatrix(std::int64_t out, std::int64_t in, WeightType type, const Rows& rows)
     : type_(type), out_(out), in_(in) {
-  pack([&](std::int64_t first, std::int64_t count, float* room) {
+  pack(panel_rows * in, [&](std::int64_t first, std::int64_t count, float* room) {
     rows(first, count, room);
     return room;
   });
 }
 
-void PackedMatrix::pack(const Panel& panel_of) {
+void PackedMatrix::pack(std::int64_t read_cells, const Panel& panel_of) {
   constexpr std::int64_t most_columns = 1 << 17;
   if (type_ == WeightType::int8 && in_ >= most_columns)
     throw InvalidArgument("PackedMatrix", "weight", "fewer than 2^17 columns for int8", std::to_string(in_));
@@ -149,19 +154,22 @@ void PackedMatrix::pack(const Panel& panel_of) {
   auto* const to = reinterpret_cast<std::uint32_t*>(elements_.raw());
   const std::int64_t strip_rows = type_ == WeightType::f32 ? FOVEA_BEST(StripRows)() : panel_rows;
   std::atomic<bool> finite = true;
-  default_executor().parallel_for(panels, [&](std::int64_t number, int) {
-    thread_local std::vector<float> room;
-    thread_local std::vector<std::uint32_t> narrow;
-    room.resize(static_cast<std::size_t>(panel_rows * in_));
+  // Behind the elements in the region of all packed matrices, where the next matrix will lie. Vectors of the
+  // threads kept 0.5 MB of each for ever.
+  const std::int64_t narrowed = narrow_cells(in_, type_), room_cells = read_cells + narrowed;
+  const Tensor rooms(DType::f32, {default_executor().thread_count(), room_cells});
+  default_executor().parallel_for(panels, [&](std::int64_t number, int worker) {
+    float* const room = rooms.data<float>() + worker * room_cells;
+    auto* const narrow = reinterpret_cast<std::uint32_t*>(room + read_cells);
     const std::int64_t first = number * panel_rows, count = std::min(panel_rows, out_ - first);
-    const float* const rows = panel_of(first, count, room.data());
+    const float* const rows = panel_of(first, count, room);
     const auto* from = reinterpret_cast<const std::uint32_t*>(rows);
     if (type_ != WeightType::f32) {
-      narrow.assign(static_cast<std::size_t>(panel_rows * cells), 0);
-      from = narrow.data();
+      std::fill_n(narrow, narrowed, 0);
+      from = narrow;
     }
     for (std::int64_t n = 0; n < count && type_ == WeightType::bf16; ++n) FOVEA_BEST(RoundRow)
-    (rows + n * in_, in_, reinterpret_cast<bfloat16*>(narrow.data() + n * cells));
+    (rows + n * in_, in_, reinterpret_cast<bfloat16*>(narrow + n * cells));
     for (std::int64_t n = 0; n < count && type_ == WeightType::int8; ++n) {
       const float largest = FOVEA_BEST(LargestOf)(rows + n * in_, in_);
       if (std::isinf(largest)) finite = false;
@@ -169,7 +177,7 @@ void PackedMatrix::pack(const Panel& panel_of) {
       if (scale == 0.0f || !finite) continue;  // zeros, or numbers below 2e-43
       scales_.data<float>()[first + n] = scale;
       sums_[static_cast<std::size_t>(first + n)] = FOVEA_BEST(QuantizeRow)(
-          rows + n * in_, in_, scale, reinterpret_cast<std::int8_t*>(narrow.data() + n * cells));
+          rows + n * in_, in_, scale, reinterpret_cast<std::int8_t*>(narrow + n * cells));
     }
     FOVEA_BEST(TransposePanel)(from, cells, count, strip_rows, to + number * cells * panel_rows);
   });
@@ -181,6 +189,10 @@ std::int64_t PackedMatrix::bytes_of(std::int64_t out, std::int64_t in, WeightTyp
   const std::int64_t rows = (out + panel_rows - 1) / panel_rows * panel_rows;
   return 4 * rows *
          (cells_of(in, type) + (type == WeightType::int8 ? 2 : 0));  // a scale and a sum of each row
+}
+
+std::int64_t PackedMatrix::packing_bytes(std::int64_t in, WeightType type) noexcept {
+  return 4 * (panel_rows * in + narrow_cells(in, type));
 }
 
 std::int64_t PackedMatrix::bytes() const noexcept {

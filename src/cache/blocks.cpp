@@ -197,21 +197,22 @@ void Pool::drop_free_memory() noexcept {
   }
 }
 
-// As many blocks as fill a huge page, or slab_blocks if those are more, as far as the limit allows; at least
-// one.
+// The first block alone, on small pages: a short text writes a few rows of each layer, and huge pages would
+// bring in the whole block and what lies beside it, 8 MB for GPT-2. Then as many blocks as fill a huge page,
+// or slab_blocks if those are more, as far as the limit allows; at least one.
 void Pool::add_slab(std::int64_t block_bytes) {
-  const std::int64_t allowed = (limit_ - used_ - free_bytes_) / block_bytes,
-                     blocks = std::max<std::int64_t>(
-                         std::min(std::max(static_cast<std::int64_t>(huge_page) / block_bytes, slab_blocks),
-                                  allowed),
-                         1);
   std::vector<Free>& free = free_[block_bytes];
   std::list<Slab>& slabs = slabs_[block_bytes];
+  const bool first = slabs.empty();
+  const std::int64_t allowed = (limit_ - used_ - free_bytes_) / block_bytes,
+                     full = std::max(static_cast<std::int64_t>(huge_page) / block_bytes, slab_blocks),
+                     blocks = first ? 1 : std::max<std::int64_t>(std::min(full, allowed), 1);
   std::int64_t all = blocks;
   for (const Slab& slab : slabs) all += slab.blocks;
   free.reserve(static_cast<std::size_t>(all));
+  const auto bytes = static_cast<std::size_t>(blocks * block_bytes);
   slabs.push_back(
-      {allocate_elements(static_cast<std::size_t>(blocks * block_bytes)), blocks * block_bytes, blocks, 0});
+      {first ? allocate_on_small_pages(bytes) : allocate_elements(bytes), blocks * block_bytes, blocks, 0});
   Slab& slab = slabs.back();
   // Handed out from the beginning of the slab on.
   for (std::int64_t n = blocks; n-- > 0;) free.push_back({slab.memory.get() + n * block_bytes, &slab});

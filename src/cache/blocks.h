@@ -46,8 +46,8 @@ struct BlockLayout {
                  std::byte* destination, std::int64_t to) const;
 };
 
-/// Memory that blocks of one size are cut from, a huge page or more: neighbouring pages then share entries of
-/// the processor's address cache.
+/// Memory that blocks of one size are cut from: the first block, then a huge page or more. Neighbouring pages
+/// then share entries of the processor's address cache.
 struct Slab {
   std::shared_ptr<std::byte[]> memory;
   std::int64_t bytes = 0, blocks = 0, used = 0;

@@ -76,7 +76,9 @@ void register_convert(Command app) {
       .add_choice("--dtype", o->convert.type, types,
                   "of the weights; default: as they are, with f8 and f64 as f32")
       .option_text("f32, bf16 or f16");
-  command.add_option("--shard-mb", o->shard_mb, "size of a file of weights at most; more are shards")
+  command
+      .add_option("--shard-mb", o->shard_mb,
+                  "size of a file of weights; more are shards, and a larger tensor has one of its own")
       .check(in_range(1, 1 << 20));
   command.callback([o] { run(*o); });
 }

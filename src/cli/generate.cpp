@@ -330,20 +330,27 @@ void generate(GenerateOptions o) {
   check_beams(o);
   Output output(o.output);
   std::ostream& out = output.stream();
-  if (!o.prompt_ids.empty())
-    generate_ids({.prompt = o.prompt_ids,
-                  .sample = o.sample,
-                  .length_by_user = o.length_by_user,
-                  .whole_length = o.whole_length,
-                  .limit_bytes = o.limit_mb << 20,
-                  .json = o.json,
-                  .weights = autograd::parse_weight_type(o.weights),
-                  .beams = beams_of(o)},
-                 folder, out);
-  else if (translator)
-    write_translation(o, folder, out);
-  else
-    write_texts(o, folder, out);
+  try {
+    if (!o.prompt_ids.empty())
+      generate_ids({.prompt = o.prompt_ids,
+                    .sample = o.sample,
+                    .length_by_user = o.length_by_user,
+                    .whole_length = o.whole_length,
+                    .limit_bytes = o.limit_mb << 20,
+                    .json = o.json,
+                    .weights = autograd::parse_weight_type(o.weights),
+                    .beams = beams_of(o)},
+                   folder, out);
+    else if (translator)
+      write_translation(o, folder, out);
+    else
+      write_texts(o, folder, out);
+  } catch (const InvalidArgument& error) {
+    // The sampler and the search know no folder.
+    if (error.argument() != "log_probabilities" && error.argument() != "model") throw;
+    throw FileError(folder.path().string(), -1,
+                    "the probabilities of its model: expected " + error.expected() + ", got " + error.got());
+  }
   checked(out, o.output);
 }
 

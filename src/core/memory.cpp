@@ -289,12 +289,14 @@ void unlock_all() {
 
 }  // namespace
 
+std::shared_ptr<std::byte[]> allocate_on_small_pages(std::size_t bytes) {
+  constexpr std::align_val_t alignment{line};
+  return {static_cast<std::byte*>(::operator new(std::max<std::size_t>(bytes, 1), alignment)),
+          [](std::byte* data) { ::operator delete(data, alignment); }};
+}
+
 std::shared_ptr<std::byte[]> allocate_elements(std::size_t bytes) {
-  if (!in_regions) {
-    constexpr std::align_val_t alignment{line};
-    return {static_cast<std::byte*>(::operator new(std::max<std::size_t>(bytes, 1), alignment)),
-            [](std::byte* data) { ::operator delete(data, alignment); }};
-  }
+  if (!in_regions) return allocate_on_small_pages(bytes);
   if (bytes >= large_tensor)
     return {regions().take(bytes), [](std::byte* data) { regions().give_back(data); },
             KeptAllocator<std::byte>()};

@@ -168,13 +168,20 @@ void StoredTensor::copy_to(float* to, std::int64_t begin, std::int64_t count) co
 void StoredTensor::read_to(float* to, std::int64_t begin, std::int64_t count) const {
   check_range("StoredTensor::read_to", *this, begin, count);
   const auto size = static_cast<std::uint64_t>(size_of(type));
-  const std::uint64_t wanted = size * static_cast<std::uint64_t>(count),
-                      from = offset + size * static_cast<std::uint64_t>(begin);
-  if (type == StoredType::f32) return source->read_at(reinterpret_cast<char*>(to), wanted, from);
+  const std::uint64_t from = offset + size * static_cast<std::uint64_t>(begin);
+  if (type == StoredType::f32)
+    return source->read_at(reinterpret_cast<char*>(to), size * static_cast<std::uint64_t>(count), from);
+  // Piece by piece, because the thread keeps this memory.
+  constexpr std::int64_t piece_bytes = 64 << 10;
   thread_local std::vector<std::byte> stored;
-  stored.resize(wanted);
-  source->read_at(reinterpret_cast<char*>(stored.data()), wanted, from);
-  convert_elements(type, stored.data(), to, count);
+  const std::int64_t piece = piece_bytes / static_cast<std::int64_t>(size);
+  stored.resize(size * static_cast<std::uint64_t>(std::min(piece, count)));
+  for (std::int64_t done = 0; done < count; done += piece) {
+    const std::int64_t now = std::min(piece, count - done);
+    source->read_at(reinterpret_cast<char*>(stored.data()), size * static_cast<std::uint64_t>(now),
+                    from + size * static_cast<std::uint64_t>(done));
+    convert_elements(type, stored.data(), to + done, now);
+  }
 }
 
 void StoredTensor::release(std::int64_t begin, std::int64_t count) const noexcept {

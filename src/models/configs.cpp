@@ -212,6 +212,12 @@ bool is_own_translator(const std::string& text) {
   return type != json.end() && (*type == "fovea-rnn" || *type == "fovea-transformer");
 }
 
+bool may_be_starcoder(const std::string& text) {
+  const auto json = parse_object(text, "config.json", "text");
+  const auto type = json.find("model_type");
+  return type != json.end() && *type == "starcoder2";
+}
+
 std::int64_t least_elements(const ModelConfig& config) {
   return std::visit([](const auto& c) { return least(c); }, config);
 }

@@ -33,6 +33,8 @@ std::string write_config(const TransformerConfig& config);
 /// The same for a language model, whose config.json is a Starcoder2Config, or our own where it has
 /// recurrences.
 bool is_own_language(const std::string& text);  ///< whether it has recurrences
+/// Whether its type is Starcoder2's. read_language_config says whether its other values are ours.
+bool may_be_starcoder(const std::string& text);
 /// Whether read_config reads configs of this kind.
 bool is_own_translator(const std::string& text);
 /// The mixer of exactly this name, without the counts and lists of parse_mixers.

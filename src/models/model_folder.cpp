@@ -286,6 +286,8 @@ namespace {
 
 // What save_model wrote: its LanguageModel has embeddings with a factor, and can be trained on.
 bool is_own(const std::string& config) {
+  // Most folders are of other families. An exception would bring 0.5 MB of code and its tables into memory.
+  if (!may_be_starcoder(config)) return false;
   try {
     read_language_config(config);
     return true;

@@ -265,10 +265,12 @@ TransformerStack::TransformerStack(ParameterSet& set, const std::string& name, c
   const std::vector<Layer> round = layers_;
   for (std::int64_t r = 1; r < spec.rounds; ++r) layers_.insert(layers_.end(), round.begin(), round.end());
   const std::int64_t input_dim = spec.input_elements();
-  if (const auto* learned = std::get_if<LearnedPositions>(&spec.positions))
+  if (const auto* learned = std::get_if<LearnedPositions>(&spec.positions)) {
     positions_ =
         &set.normal(name + ".embed_positions.weight", {learned->count + learned->first_row, input_dim},
                     1.0f / std::sqrt(static_cast<float>(input_dim)));
+    positions_->gives_rows = true;
+  }
   if (spec.embedding_norm)
     embedding_norm_.emplace(set, name + ".layernorm_embedding", input_dim, *spec.embedding_norm);
   if (spec.input_dim) projection_ = Linear(set, name + ".project_in", input_dim, spec.dim);

@@ -2,8 +2,12 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
+#include <cstring>
 #include <limits>
+#include <memory>
+#include <vector>
 
 #include "autograd/central_differences.h"
 #include "fovea/autograd/ops.h"
@@ -40,6 +44,22 @@ TEST(Gradient, Shapes) {
     const float mask[] = {1, 0, 1};
     return blend_rows(mask, v[0], v[1]);
   });
+}
+
+// Enough numbers for several threads.
+TEST(Embedding, ReadsARowThatSeveralIdsAskForOnce) {
+  const Parameter table = parameter({40, 300}, 1);
+  std::vector<std::int32_t> ids;
+  for (std::int32_t i = 0; i < 250; ++i) ids.push_back(i * 7 % 40);
+  std::atomic<int> reads = 0;
+  const auto rows = std::make_shared<const TableRows>([&](std::int64_t row, float* to) {
+    ++reads;
+    std::copy_n(table.value.data<float>() + row * 300, 300, to);
+  });
+  const Tensor found = embedding(Var(table.value, nullptr, rows), ids, 1.5f).value();
+  const Tensor expected = embedding(table.value, ids, 1.5f).value();
+  EXPECT_EQ(std::memcmp(found.data<float>(), expected.data<float>(), 250 * 300 * sizeof(float)), 0);
+  EXPECT_EQ(reads, 40);
 }
 
 TEST(EmbeddingSums, AreSumsOfEmbeddings) {

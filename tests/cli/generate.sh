@@ -419,6 +419,10 @@ if "$fovea" embed --model nan --ids-file ids.txt --hidden --output out.npy 2>err
 grep -q 'is no number (NaN)' errors || fail "$(cat errors)"
 if "$fovea" score text --model nan --ids-file ids.txt 2>errors; then fail "scored NaN"; fi
 grep -q 'for text 1 is no number (NaN)' errors || fail "$(cat errors)"
+for search in "" --greedy "--beam-size 2"; do
+  if "$fovea" generate --model nan --prompt-ids '3 4' --max-new-tokens 2 $search >out 2>errors; then fail "wrote from NaN"; fi
+  grep -q 'nan: the probabilities of its model: expected .*, got n' errors || fail "$search: $(cat errors)"
+done
 echo '{"renormalize_logits": true, "chat_format": "x", "use_cache": true}' >ids/generation_config.json
 "$fovea" generate --model ids --prompt-ids '5 6' --length 2 --greedy >/dev/null 2>errors
 grep -q 'renormalize_logits = true of generation_config.json is not applied' errors && grep -q 'chat_format' errors || fail "$(cat errors)"

@@ -50,6 +50,8 @@ class PackedMatrix {
   std::int64_t bytes() const noexcept;
   /// bytes() of a matrix [out, in].
   static std::int64_t bytes_of(std::int64_t out, std::int64_t in, WeightType type) noexcept;
+  /// Bytes that each thread needs beside it while rows of `in` numbers are read and packed.
+  static std::int64_t packing_bytes(std::int64_t in, WeightType type) noexcept;
 
   /// Of f32: [panels, strips, in, 32 / strips]. Products read a strip at a time. It has 32 rows by AVX-512,
   /// so a panel is one strip, 16 rows by AVX2 and 8 elsewhere.
@@ -70,9 +72,10 @@ class PackedMatrix {
   std::int64_t pairs() const noexcept { return (in_ + 1) / 2; }
 
  private:
-  // The first row of a panel, the number of rows, and memory for them if they are not in memory yet.
+  // The first row of a panel, the number of rows, and memory for them if they are not in memory yet: of
+  // `read_cells` numbers.
   using Panel = std::function<const float*(std::int64_t first, std::int64_t count, float* room)>;
-  void pack(const Panel& panel);
+  void pack(std::int64_t read_cells, const Panel& panel_of);
 
   WeightType type_;
   std::int64_t out_, in_;
