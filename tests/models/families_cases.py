@@ -12,6 +12,7 @@ def rope(kind, **values):
 
 
 LLAMA3 = rope("llama3", factor=4.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=24)
+LONGROPE = rope("longrope", original_max_position_embeddings=24, short_factor=[1.0, 1.2, 1.1, 1.5], long_factor=[1.0, 2.0, 5.0, 8.0])
 LAYERS = ["sliding_attention", "full_attention", "full_attention", "sliding_attention"]
 GPT2 = dict(vocab_size=VOCABULARY, n_embd=32, n_layer=4, n_head=4, n_positions=96, initializer_range=0.2, **TOKENS)
 BERT = dict(SIZES, **TOKENS)
@@ -39,6 +40,10 @@ DECODERS = [
     ("Llama", "LlamaForCausalLM", dict(GROUPED, tie_word_embeddings=True, hidden_act="gelu", **LLAMA3)),
     ("Llama", "LlamaForCausalLM", dict(GROUPED, **rope("linear", factor=3.0))),
     ("Llama", "LlamaForCausalLM", dict(GROUPED, **rope("dynamic", factor=3.0))),
+    ("Llama", "LlamaForCausalLM", dict(GROUPED, max_position_embeddings=24, **rope("dynamic", factor=3.0))),
+    ("Llama", "LlamaForCausalLM", dict(GROUPED, **LONGROPE)),
+    ("Llama", "LlamaForCausalLM", dict(GROUPED, head_dim=12, **rope("longrope", factor=3.0, attention_factor=0.8, short_factor=[1.5] * 6,
+                                                                   long_factor=[1.0, 4.0, 9.0, 2.0, 3.0, 5.0]))),
     ("Llama", "LlamaForCausalLM", dict(GROUPED, **rope("yarn", factor=4.0, original_max_position_embeddings=24))),
     ("Llama", "LlamaModel", GROUPED),
     ("Mistral", "MistralForCausalLM", dict(GROUPED, sliding_window=5)),
@@ -71,6 +76,9 @@ NEO = dict(vocab_size=VOCABULARY, hidden_size=32, num_layers=4, num_heads=4, max
            attention_types=[[["global", "local"], 2]], initializer_range=0.2, **TOKENS)
 DECODERS += [
     ("Phi3", "Phi3ForCausalLM", GROUPED),
+    ("Phi3", "Phi3ForCausalLM", dict(GROUPED, original_max_position_embeddings=24, sliding_window=30, **LONGROPE)),
+    ("Phi3", "Phi3ForCausalLM", dict(GROUPED, original_max_position_embeddings=30, **rope(
+        "longrope", partial_rotary_factor=0.75, short_factor=[1.0, 1.2, 1.1], long_factor=[1.0, 2.0, 5.0]))),
     ("Phi3", "Phi3ForCausalLM", dict(GROUPED, sliding_window=5, tie_word_embeddings=True, rms_norm_eps=1e-3,
                                      **rope("default", partial_rotary_factor=0.5))),
     ("Glm", "GlmForCausalLM", dict(GROUPED, head_dim=16, attention_bias=False)),

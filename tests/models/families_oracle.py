@@ -178,9 +178,25 @@ class Oracle:
         for i, sequence in enumerate(sequences):
             self.compare("rows behind padding", ours[i, : len(sequence)], theirs[i, longest - len(sequence):])
 
+    def kept(self, config):
+        """How long a text may be whose keys are kept. None: as long as any."""
+        rope = getattr(config, "rope_parameters", None) or {}
+        kind = rope.get("rope_type")
+        return config.max_position_embeddings if kind == "dynamic" else rope["original_max_position_embeddings"] if kind == "longrope" else None
+
+    def refuses(self, folder, prompt, length):
+        """Keys that are kept cannot be rotated for a longer text. transformers mixes keys of both kinds, or reads the text anew (Phi-3)."""
+        done = subprocess.run([self.fovea, "generate", "--model", folder, "--prompt-ids", " ".join(map(str, prompt)), "--greedy",
+                               "--max-new-tokens", str(length)], capture_output=True, text=True, check=False)
+        assert done.returncode != 0 and "other rotary frequencies" in done.stderr, f"{done.returncode}: {done.stderr}"
+
     def check_text(self, model, folder, prompt, written=None):
         """Greedy, token by token, as long as rounding cannot choose another one. A translator has `written` the first id."""
         torch, length = self.torch, 40
+        kept = self.kept(model.config)
+        if kept and kept < len(prompt) + length:
+            self.refuses(folder, prompt, kept - len(prompt) + 2)
+            length = kept - len(prompt) + 1  # the last one is written and not read
         done = json.loads(self.run("generate", "--model", folder, "--prompt-ids", " ".join(map(str, prompt)), "--greedy",
                                    "--max-new-tokens", length, "--json", "--cpu-threads", 1))
         ids = list(prompt if written is None else written)

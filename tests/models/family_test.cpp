@@ -325,7 +325,8 @@ TEST_P(Families, NameTheKeyThatIsWrong) {
     says("rope_parameters", {{"odd", {{"rope_theta", 1}}}}, "rope_parameters.odd");
     return;
   }
-  says("rope_parameters", {{"rope_type", "longrope"}}, "rope_parameters.rope_type: expected default, linear");
+  says("rope_parameters", {{"rope_type", "proportional"}},
+       "rope_parameters.rope_type: expected default, linear");
   says("rope_parameters", {{"rope_type", "linear"}}, "rope_parameters.factor: expected");
   says("rope_parameters", {{"rope_theta", 5.0}, {"odd", 1}}, "rope_parameters.odd: expected");
   says("rope_parameters", {{"rope_theta", -5.0}}, "rope_parameters.rope_theta: expected a number above 0");

@@ -137,7 +137,9 @@ struct FamilyConfig {
   bool whole_wavelengths = false;
   std::int64_t first_position_row = 0;  ///< of the table, or of the sines: RoBERTa leaves rows free
   bool rotary = true;
-  Rope rope = {};                               ///< rotary_dim is head_dim, or a share of it
+  Rope rope = {};  ///< rotary_dim is head_dim, or a share of it
+  /// What scalings take for the positions of the training, whatever rope_parameters says: Phi-3.
+  std::optional<std::int64_t> rope_original = {};
   std::optional<std::int64_t> rotary_elements;  ///< of a head that are rotated; nothing: rotary_share says it
   std::optional<double> rotary_share;  ///< of a head's elements; nothing: all, and configs cannot change it
   std::optional<Rope> window_rope;     ///< of layers with a window, where they differ: Gemma 3

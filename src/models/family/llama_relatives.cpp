@@ -1,6 +1,7 @@
 // Decoders that are Llama's block with other values. Facts and names: transformers 5.23, and its older forms.
 #include <string>
 
+#include "fovea/attention/expression.h"
 #include "models/family/decoder_parts.h"
 
 namespace fovea::models {
@@ -17,13 +18,18 @@ std::vector<TensorRule> fused_gate_tensors() {
           {"model.layers.*.fc2", "model.layers.*.mlp.down_proj"}};
 }
 
-// Of scalings that take the positions of the first training from here, and not from rope_parameters.
 void read_original_positions(ConfigReader& reader, C& config) {
-  const nlohmann::json* value = reader.find("original_max_position_embeddings");
+  const char* key = "original_max_position_embeddings";
+  if (const nlohmann::json* value = reader.find(key))
+    config.rope_original = reader.size(key, *value, 1, most_positions).value_or(1);
+}
+
+// transformers refuses the other scalings in this family.
+void read_phi3_rope(ConfigReader& reader, C& config) {
+  read_rope(reader, config);
   const RopeScaling& scaling = config.rope.scaling;
-  if (value && !std::holds_alternative<NoScaling>(scaling) && !std::holds_alternative<LinearScaling>(scaling))
-    reader.refuse("original_max_position_embeddings",
-                  "no such key beside a rope_type of dynamic, yarn or llama3", *value);
+  if (!std::holds_alternative<NoScaling>(scaling) && !std::holds_alternative<LongRopeScaling>(scaling))
+    reader.refuse("rope_parameters.rope_type", "default or longrope", to_string(config.rope));
 }
 
 Family phi3() {
@@ -31,11 +37,12 @@ Family phi3() {
   defaults.positions = 4096;
   defaults.norm_epsilon = 1e-5;
   defaults.rotary_share = 1.0;
+  defaults.rope_original = 4096;
   Family family = llama_family(defaults, decoder_classes("Phi3"),
                                {{"sliding_window", OptionalSizeField{&C::window, most_positions}},
                                 {"layer_types", read_layer_types},
-                                {"rope_parameters", read_rope},
                                 {"original_max_position_embeddings", read_original_positions},
+                                {"rope_parameters", read_phi3_rope},
                                 // Of the published files, which no release reads.
                                 {"attention_bias", FixedField{"false"}}});
   family.tensors = joined({{"model.embed_tokens", "model.embed_tokens"},

@@ -266,6 +266,10 @@ void complete(ConfigReader& reader, FamilyConfig& config) {
   try {
     check_rope(config.rope);
     if (config.window_rope) check_rope(*config.window_rope);
+    // transformers reads texts of any length; the factor says for how many times the training's it is meant.
+    if (const auto* dynamic = std::get_if<DynamicNtkScaling>(&config.rope.scaling))
+      config.positions = static_cast<std::int64_t>(
+          std::min(static_cast<double>(config.positions) * dynamic->factor, most_positions - 1.0));
   } catch (const InvalidArgument& error) {
     reader.refuse("rope_parameters", error.argument() + ": " + error.expected(), error.got());
   }
