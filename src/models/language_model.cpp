@@ -92,6 +92,11 @@ LanguageModel::LanguageModel(const LanguageModelSpec& spec, nn::ParameterSet::So
       parameters_(std::make_unique<nn::ParameterSet>(std::move(source))),
       embedding_(*parameters_, "model.embed_tokens", spec.vocabulary, spec.stack.input_elements()),
       stack_(*parameters_, "model", spec.stack) {
+  if (spec.dense) {
+    dense_ = nn::Linear(*parameters_, "head.dense", spec.stack.dim, spec.stack.dim, spec.dense->bias);
+    dense_activation_ = spec.dense->activation;
+    if (spec.dense->norm) dense_norm_.emplace(*parameters_, "head.norm", spec.stack.dim, *spec.dense->norm);
+  }
   if (spec.output == LanguageModelSpec::Output::own)
     output_ = &parameters_->xavier("lm_head.weight", {spec.vocabulary, spec.stack.dim});
   else if (spec.stack.input_elements() != spec.stack.dim)
@@ -187,7 +192,7 @@ nn::Var LanguageModel::loss(nn::Context& context, const Padded& tokens, const Lo
     for (std::int64_t i = 1; i <= read; ++i) targets.push_back(i < length ? row[i] : -1);
   }
   nn::Var rows = stack_(context, embed(context, ids, tokens.size), {.mask = Causal{}});
-  rows = reshape(rows, {tokens.size * read, config_.dim});
+  rows = before_output(context, reshape(rows, {tokens.size * read, config_.dim}));
   nn::Var bias = output_bias(context);
   if (logit_factor_ != 1.0f) {
     rows = scale(rows, logit_factor_);
@@ -197,12 +202,18 @@ nn::Var LanguageModel::loss(nn::Context& context, const Padded& tokens, const Lo
                                         options.reduction, stats);
 }
 
+nn::Var LanguageModel::before_output(nn::Context& context, const nn::Var& rows) const {
+  if (!dense_.weight) return rows;
+  const nn::Var x = activate(dense_activation_, dense_(context, rows));
+  return dense_norm_ ? (*dense_norm_)(context, x) : x;
+}
+
 Tensor LanguageModel::logits(const nn::Var& hidden) {
   check_rows("LanguageModel::logits", "hidden", hidden, config_.dim);
   const Tensor rows = hidden.value().reshape({hidden.value().count() / config_.dim, config_.dim});
-  nn::Context inference;
-  Tensor logits = autograd::linear(rows, inference.use(output_matrix()), output_bias(inference),
-                                   autograd::Products::by_row)
+  nn::Context inference{.products = autograd::Products::by_row};
+  Tensor logits = autograd::linear(before_output(inference, rows), inference.use(output_matrix()),
+                                   output_bias(inference), autograd::Products::by_row)
                       .value();
   if (logit_factor_ != 1.0f || logit_cap_) autograd::scale_and_cap(logits, logit_factor_, logit_cap_);
   return logits;

@@ -23,6 +23,7 @@ def as_before(config):
     rope = config.pop("rope_parameters", None)
     if rope and "full_attention" in rope:
         names = {"gemma3_text": ("rope_theta", "rope_local_base_freq"), "modernbert": ("global_rope_theta", "local_rope_theta"),
+                 "modernbert-decoder": ("global_rope_theta", "local_rope_theta"),
                  "olmo3": ("rope_theta",)}
         for key, kind in zip(names[config["model_type"]], ("full_attention", "sliding_attention")):
             config[key] = rope[kind]["rope_theta"]
@@ -324,7 +325,9 @@ class Oracle:
             assert ours is not None, problem
             theirs = self.their_rows(name, folder, what, ids, targets, start)
             assert theirs is not None, "transformers does not load what it saved"
-            self.compare(f"rows of {dtype} in shards of {shards}, {older=}", ours, theirs)
+            # Its table of sines is in the file, and rounded there.
+            bound = 2e-3 if family == "RoFormer" and dtype != "float32" else RELATIVE
+            self.compare(f"rows of {dtype} in shards of {shards}, {older=}", ours, theirs, bound)
 
     def check_decoder(self, family, name, config, seed, **saving):
         model, folder = self.make(family, name, config, seed, **saving)

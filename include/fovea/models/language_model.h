@@ -41,6 +41,14 @@ struct LanguageModelSpec {
   /// parameter "lm_head.weight".
   enum class Output : std::uint8_t { tied, own };
   Output output = Output::tied;
+  /// Between the last rows and the output matrix: parameters "head.dense" and, where there is a norm,
+  /// "head.norm".
+  struct Dense {
+    autograd::Activation activation = autograd::Activation::gelu;
+    nn::Linear::Bias bias = nn::Linear::Bias::with;
+    std::optional<nn::NormSpec> norm = {};  ///< behind the activation
+  };
+  std::optional<Dense> dense = {};
   /// Of the logits: parameter "lm_head.bias".
   nn::Linear::Bias bias = nn::Linear::Bias::without;
   float logit_factor = 1.0f;            ///< of the logits, before a cap: Cohere
@@ -123,6 +131,8 @@ class LanguageModel {
                     Reuse reuse) const;
   nn::Var embed(nn::Context& context, std::span<const std::int32_t> ids, std::int64_t size) const;
   nn::Parameter& output_matrix() const { return output_ ? *output_ : *embedding_.table; }
+  /// What the output matrix multiplies: rows, or what the dense layer makes of them.
+  nn::Var before_output(nn::Context& context, const nn::Var& rows) const;
   nn::Var output_bias(nn::Context& context) const { return bias_ ? context.use(*bias_) : nn::Var(); }
 
   LanguageModelConfig config_;
@@ -132,6 +142,9 @@ class LanguageModel {
   std::unique_ptr<nn::ParameterSet> parameters_;
   nn::Embedding embedding_;
   nn::TransformerStack stack_;
+  nn::Linear dense_;  // without a weight: none
+  autograd::Activation dense_activation_ = autograd::Activation::gelu;
+  std::optional<nn::Norm> dense_norm_;
   nn::Parameter* output_ = nullptr;  // null: the embeddings' table
   nn::Parameter* bias_ = nullptr;    // of the logits
 };

@@ -338,7 +338,7 @@ void read_neox_rope(ConfigReader& reader, FamilyConfig& config) {
 void read_rope_by_layer(ConfigReader& reader, FamilyConfig& config) {
   read_partial(reader, config);
   const json* parameters = reader.find("rope_parameters");
-  const bool decoder = config.kind == FamilyKind::decoder;
+  const bool decoder = !config.model_type.starts_with("modernbert");
   const char* full_key = decoder ? "rope_theta" : "global_rope_theta";
   const char* window_key = decoder ? "rope_local_base_freq" : "local_rope_theta";
   read_theta(reader, full_key, config.rope);

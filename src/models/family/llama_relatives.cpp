@@ -310,11 +310,63 @@ Family nemotron() {
           .prefix = "model."};
 }
 
+// Without rope_parameters there is a scaling, and then rope_theta alone is not read.
+void read_cwm_rope(ConfigReader& reader, C& config) {
+  const nlohmann::json* theta = reader.find("rope_theta");
+  if (theta && *theta != config.rope.base && !reader.find("rope_parameters") && !reader.find("rope_scaling"))
+    reader.refuse("rope_theta", "rope_parameters beside it, without which transformers takes 1000000",
+                  *theta);
+  read_rope(reader, config);
+}
+
+// Each fourth layer has no window, from the first on.
+Family cwm() {
+  C defaults = llama_defaults("cwm", 128256, 6144, 21504, 64, 48);
+  defaults.kv_heads = 8;
+  defaults.head_dim = 128;
+  defaults.positions = 131072;
+  defaults.norm_epsilon = 1e-5;
+  defaults.window = 8192;
+  defaults.rope = {.base = 1e6, .scaling = Llama3Scaling{.factor = 16.0, .original_max_positions = 8192}};
+  defaults.eos_ids = {128001, 128008, 128009};
+  const ReadFunction layers = [](ConfigReader& reader, C& config) {
+    layer_types_or(reader, config, [](std::int64_t i) { return i % 4 != 0; });
+  };
+  return llama_family(defaults, {{"CwmForCausalLM", FamilyHead::language}, {"CwmModel"}},
+                      {{"mlp_bias", FlagField{&C::mlp_bias}},
+                       {"sliding_window", OptionalSizeField{&C::window, most_positions}},
+                       {"layer_types", layers},
+                       {"rope_parameters", read_cwm_rope}});
+}
+
+// Layer norms, and no gates.
+Family jais2() {
+  C defaults = llama_defaults("jais2", 150272, 3328, 26624, 32, 26);
+  defaults.positions = 8192;
+  defaults.norm = NormSpec::Kind::layer;
+  defaults.norm_epsilon = 1e-5;
+  defaults.gated = false;
+  defaults.activation = autograd::Activation::relu_squared;
+  defaults.query_bias = defaults.output_bias = defaults.mlp_bias = true;
+  defaults.eos_ids = {150024};
+  return {.defaults = defaults,
+          .classes = {{"Jais2ForCausalLM", FamilyHead::language}, {"Jais2Model"}},
+          .fields = joined(llama_sizes(), {{"head_dim", SizeField{&C::head_dim, most_dim}},
+                                           {"layer_norm_eps", NumberField{&C::norm_epsilon}},
+                                           {"hidden_act", ActivationField{&C::activation}},
+                                           {"attention_bias", read_attention_bias},
+                                           {"mlp_bias", FlagField{&C::mlp_bias}},
+                                           {"rope_parameters", read_rope}}),
+          .tensors = plain_tensors(),
+          .heads = decoder_heads(),
+          .prefix = "model."};
+}
+
 }  // namespace
 
 std::vector<Family> llama_relatives() {
-  return {phi3(),    glm(),  glm4(),  helium(), ernie4_5(), seed_oss(), stablelm(),
-          exaone4(), olmo(), olmo2(), olmo3(),  granite(),  arcee(),    nemotron()};
+  return {phi3(), glm(),   glm4(),  helium(),  ernie4_5(), seed_oss(), stablelm(), exaone4(),
+          olmo(), olmo2(), olmo3(), granite(), arcee(),    nemotron(), cwm(),      jais2()};
 }
 
 }  // namespace fovea::models

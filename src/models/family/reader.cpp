@@ -291,8 +291,9 @@ std::optional<Activation> activation_of(std::string_view name) {
 const std::vector<Family>& all_families() {
   static const std::vector<Family> table = [] {
     std::vector<Family> rows = gpt2_families();
-    for (const auto& more : {decoder_families(), llama_relatives(), side_by_side_families(),
-                             recurrent_families(), encoder_families(), translator_families()})
+    for (const auto& more : {fairseq_decoders(), decoder_families(), llama_relatives(),
+                             side_by_side_families(), recurrent_families(), encoder_families(),
+                             modernbert_families(), bert_relatives(), t5_families(), translator_families()})
       rows.insert(rows.end(), more.begin(), more.end());
     return rows;
   }();
