@@ -61,6 +61,25 @@ void check_scaling(const Llama3Scaling& llama3) {
   fields.positions(llama3.original_max_positions);
 }
 
+void check_scaling(const LongRopeScaling& longrope) {
+  const Fields fields{"LongRopeScaling"};
+  fields.positions(longrope.original_max_positions);
+  for (const double factor : longrope.short_factors) fields.positive(factor, "short_factors");
+  for (const double factor : longrope.long_factors) fields.positive(factor, "long_factors");
+  fields.positive(longrope.attention_factor, "attention_factor");
+}
+
+std::string print(const std::vector<double>& factors) {
+  std::string text = "(";
+  for (const double factor : factors) text += (text.size() > 1 ? "," : "") + shortest(factor);
+  return text + ")";
+}
+std::string print(const LongRopeScaling& longrope) {
+  std::string text = ",longrope(" + std::to_string(longrope.original_max_positions) + ",short" +
+                     print(longrope.short_factors) + ",long" + print(longrope.long_factors);
+  if (longrope.attention_factor != 1.0) text += ",attention=" + shortest(longrope.attention_factor);
+  return text + ")";
+}
 std::string print(const NoScaling&) {
   return "";
 }
@@ -147,7 +166,9 @@ class RopeParser : private Reader {
     } else if (take_once("interleaved", layout_)) {
       rope_.layout = RopeLayout::interleaved;
     } else if (!scaling()) {
-      fail("at most one each of base=NUMBER, half or interleaved, and linear, ntk, dynamic, yarn or llama3");
+      fail(
+          "at most one each of base=NUMBER, half or interleaved, and linear, ntk, dynamic, yarn, llama3 or "
+          "longrope");
     }
   }
   bool scaling() {
@@ -169,9 +190,29 @@ class RopeParser : private Reader {
     } else if (is("llama3")) {
       const double factor = real(), low = next_real(), high = next_real();
       rope_.scaling = Llama3Scaling{factor, low, high, next_positions()};
+    } else if (is("longrope")) {
+      rope_.scaling = longrope();
     }
     if (scaling_) need(')');
     return scaling_;
+  }
+  std::vector<double> factors(std::string_view name) {
+    need(',');
+    if (!take_name(name)) fail("the " + std::string(name) + " factors");
+    need('(');
+    std::vector<double> list{real()};
+    while (take(',')) list.push_back(real());
+    need(')');
+    return list;
+  }
+  LongRopeScaling longrope() {
+    LongRopeScaling result{.original_max_positions = number("a number of positions")};
+    result.short_factors = factors("short");
+    result.long_factors = factors("long");
+    if (!take(',')) return result;
+    if (!take_name("attention")) fail("attention=NUMBER");
+    result.attention_factor = given();
+    return result;
   }
   YarnScaling yarn() {
     const double factor = real();
@@ -208,6 +249,23 @@ void check_rope(const Rope& rope) {
                         std::holds_alternative<DynamicNtkScaling>(rope.scaling);
   fields.check(!exponent || rope.rotary_dim > 2, "rotary_dim", "more than 2 elements for NTK scaling", "2");
   std::visit([](const auto& scaling) { check_scaling(scaling); }, rope.scaling);
+  const auto* longrope = std::get_if<LongRopeScaling>(&rope.scaling);
+  if (!longrope) return;
+  for (const auto& [name, list] :
+       {std::pair{"short_factors", &longrope->short_factors}, {"long_factors", &longrope->long_factors}}) {
+    if (std::ssize(*list) != rope.rotary_dim / 2)
+      throw InvalidArgument("LongRopeScaling", name,
+                            std::to_string(rope.rotary_dim / 2) + " numbers, one for each pair of elements",
+                            std::to_string(list->size()));
+  }
+}
+
+std::optional<std::int64_t> changes_behind(const Rope& rope) {
+  if (const auto* dynamic = std::get_if<DynamicNtkScaling>(&rope.scaling))
+    return dynamic->original_max_positions;
+  const auto* longrope = std::get_if<LongRopeScaling>(&rope.scaling);
+  if (longrope && longrope->short_factors != longrope->long_factors) return longrope->original_max_positions;
+  return std::nullopt;
 }
 
 Rope parse_rope(std::string_view text) {

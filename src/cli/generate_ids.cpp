@@ -52,7 +52,7 @@ WrittenIds searched_ids(models::SequenceToSequence& model, const Ids& source,
 }
 
 std::int64_t length_behind(const models::LanguageModel& model, std::int64_t before, Length wanted) {
-  const std::int64_t longest = model.longest(), most = before > longest ? 0 : longest - before + 1;
+  const std::int64_t longest = model.longest_kept(), most = before > longest ? 0 : longest - before + 1;
   if (wanted.whole && !wanted.by_user && wanted.tokens > 0) {
     if (*wanted.whole <= before)
       throw InvalidArgument(
@@ -65,10 +65,11 @@ std::int64_t length_behind(const models::LanguageModel& model, std::int64_t befo
   if (!wanted.by_user && most > 0) return most;
   if (most == 0)
     throw InvalidArgument("fovea generate", "the prompt",
-                          fmt::format("at most {} tokens, the model's", longest), std::to_string(before));
+                          fmt::format("at most {} tokens, {}", longest, model.reads(models::Reuse::on)),
+                          std::to_string(before));
   throw InvalidArgument(
       "fovea generate", "--length",
-      fmt::format("at most {} behind {} tokens, because the model reads {}", most, before, longest),
+      fmt::format("at most {} behind {} tokens, {}", most, before, model.reads(models::Reuse::on)),
       std::to_string(wanted.tokens));
 }
 

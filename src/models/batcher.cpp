@@ -40,14 +40,14 @@ std::uint64_t Batcher::submit(Request request) {
     throw InvalidArgument("Batcher::submit", argument, std::move(expected), std::move(got));
   };
   if (request.sample.reuse == Reuse::off) refuse("request.sample.reuse", "on, as texts share a cache", "off");
-  const std::int64_t prompt = std::ssize(request.prompt), longest = impl_->model.longest();
+  const std::int64_t prompt = std::ssize(request.prompt), longest = impl_->model.longest_kept();
   // The last token is written and not read. `longest` may be the largest number, so nothing is added to a
   // length.
   const std::int64_t behind = std::max<std::int64_t>(request.sample.length - 1, 0);
   if (request.sample.length > longest || prompt > longest || behind > longest - prompt)
     refuse("request",
            "a prompt of at most " + std::to_string(longest) +
-               " tokens, the model's, and together with the length at most one more",
+               " tokens, and together with the length at most one more, " + impl_->model.reads(Reuse::on),
            std::to_string(prompt) + " and " + std::to_string(request.sample.length));
   constexpr std::int64_t most_rows = std::int64_t{1} << 30;  // of a cache
   if (prompt > most_rows || behind > most_rows - prompt)

@@ -92,6 +92,11 @@ LanguageModel::LanguageModel(const LanguageModelSpec& spec, nn::ParameterSet::So
       parameters_(std::make_unique<nn::ParameterSet>(std::move(source))),
       embedding_(*parameters_, "model.embed_tokens", spec.vocabulary, spec.stack.input_elements()),
       stack_(*parameters_, "model", spec.stack) {
+  if (spec.dense) {
+    dense_ = nn::Linear(*parameters_, "head.dense", spec.stack.dim, spec.stack.dim, spec.dense->bias);
+    dense_activation_ = spec.dense->activation;
+    if (spec.dense->norm) dense_norm_.emplace(*parameters_, "head.norm", spec.stack.dim, *spec.dense->norm);
+  }
   if (spec.output == LanguageModelSpec::Output::own)
     output_ = &parameters_->xavier("lm_head.weight", {spec.vocabulary, spec.stack.dim});
   else if (spec.stack.input_elements() != spec.stack.dim)
@@ -115,13 +120,31 @@ std::int64_t LanguageModel::longest() const {
   return limited ? config_.positions : std::numeric_limits<std::int64_t>::max();
 }
 
+std::int64_t LanguageModel::longest_kept() const {
+  std::int64_t most = longest();
+  for (const nn::BlockSpec& block : stack_.spec().blocks) {
+    const auto* attention = std::get_if<nn::AttentionOptions>(&block.mixer);
+    if (attention && attention->rope && attention->rope->changes_behind())
+      most = std::min(most, *attention->rope->changes_behind());
+  }
+  return most;
+}
+
+std::string LanguageModel::reads(Reuse reuse) const {
+  const std::int64_t kept = longest_kept();
+  if (reuse == Reuse::off || kept == longest()) return "as the model reads " + std::to_string(longest());
+  return "because keys that are kept were rotated for texts of up to " + std::to_string(kept) +
+         " tokens, and longer ones have other rotary frequencies";
+}
+
 void LanguageModel::check_length(const char* function, const char* argument, std::int64_t before,
-                                 std::int64_t length) const {
-  if (before > longest() || length > longest() - before)
+                                 std::int64_t length, Reuse reuse) const {
+  const std::int64_t most = reuse == Reuse::on ? longest_kept() : longest();
+  if (before > most || length > most - before)
     throw InvalidArgument(function, argument,
-                          "at most " + std::to_string(std::max<std::int64_t>(longest() - before, 0)) +
+                          "at most " + std::to_string(std::max<std::int64_t>(most - before, 0)) +
                               (before > 0 ? " behind " + std::to_string(before) + " tokens" : " tokens") +
-                              ", as the model reads " + std::to_string(longest()),
+                              ", " + reads(reuse),
                           std::to_string(length));
 }
 
@@ -136,7 +159,12 @@ nn::Var LanguageModel::hidden(nn::Context& context, const Padded& tokens,
                               const std::function<Tensor*(std::string_view, std::size_t)>& weights,
                               const std::function<Tensor*(std::size_t)>& log_decays) {
   check("LanguageModel::hidden", tokens);
-  check_length("LanguageModel::hidden", "tokens", 0, tokens.length);
+  check_length("LanguageModel::hidden", "tokens", 0, tokens.length, Reuse::off);
+  if (tokens.size > 1 && tokens.length > longest_kept())
+    throw InvalidArgument("LanguageModel::hidden", "tokens",
+                          "one text, where its length decides its rotary frequencies: more than " +
+                              std::to_string(longest_kept()) + " tokens",
+                          std::to_string(tokens.size) + " texts of up to " + std::to_string(tokens.length));
   return stack_(context, embed(context, tokens.ids, tokens.size),
                 {.mask = Causal{}, .weights = weights, .log_decays = log_decays});
 }
@@ -150,7 +178,7 @@ nn::Var LanguageModel::loss(nn::Context& context, const Padded& tokens, const Lo
                           std::to_string(tokens.length));
   }
   if (std::holds_alternative<nn::LearnedPositions>(stack_.spec().positions))
-    check_length("LanguageModel::loss", "tokens", 0, read);
+    check_length("LanguageModel::loss", "tokens", 0, read, Reuse::off);
   if (logit_cap_)
     throw InvalidArgument("LanguageModel::loss", "model", "one without a cap of logits",
                           "a cap of " + std::to_string(*logit_cap_));
@@ -164,7 +192,7 @@ nn::Var LanguageModel::loss(nn::Context& context, const Padded& tokens, const Lo
     for (std::int64_t i = 1; i <= read; ++i) targets.push_back(i < length ? row[i] : -1);
   }
   nn::Var rows = stack_(context, embed(context, ids, tokens.size), {.mask = Causal{}});
-  rows = reshape(rows, {tokens.size * read, config_.dim});
+  rows = before_output(context, reshape(rows, {tokens.size * read, config_.dim}));
   nn::Var bias = output_bias(context);
   if (logit_factor_ != 1.0f) {
     rows = scale(rows, logit_factor_);
@@ -174,12 +202,18 @@ nn::Var LanguageModel::loss(nn::Context& context, const Padded& tokens, const Lo
                                         options.reduction, stats);
 }
 
+nn::Var LanguageModel::before_output(nn::Context& context, const nn::Var& rows) const {
+  if (!dense_.weight) return rows;
+  const nn::Var x = activate(dense_activation_, dense_(context, rows));
+  return dense_norm_ ? (*dense_norm_)(context, x) : x;
+}
+
 Tensor LanguageModel::logits(const nn::Var& hidden) {
   check_rows("LanguageModel::logits", "hidden", hidden, config_.dim);
   const Tensor rows = hidden.value().reshape({hidden.value().count() / config_.dim, config_.dim});
-  nn::Context inference;
-  Tensor logits = autograd::linear(rows, inference.use(output_matrix()), output_bias(inference),
-                                   autograd::Products::by_row)
+  nn::Context inference{.products = autograd::Products::by_row};
+  Tensor logits = autograd::linear(before_output(inference, rows), inference.use(output_matrix()),
+                                   output_bias(inference), autograd::Products::by_row)
                       .value();
   if (logit_factor_ != 1.0f || logit_cap_) autograd::scale_and_cap(logits, logit_factor_, logit_cap_);
   return logits;
@@ -239,7 +273,7 @@ nn::Var LanguageModel::extend(std::span<const Next> next, KvCache& cache,
   std::vector<std::int64_t> first;
   for (const Next& one : next) {
     first.push_back(cache.length(*one.sequence));
-    check_length("LanguageModel::extend", "ids", first.back(), std::ssize(one.ids));
+    check_length("LanguageModel::extend", "ids", first.back(), std::ssize(one.ids), Reuse::on);
   }
   nn::Context inference{.products = autograd::Products::by_row};
   const nn::Var tokens = reshape(embedding_(inference, all, embedding_factor_),

@@ -49,15 +49,14 @@ void check_generation(const CallNames& names, const LanguageModel& model,
   }
 }
 
-void check_room(const CallNames& names, const LanguageModel& model, std::int64_t before,
-                std::int64_t length) {
-  const std::int64_t longest = model.longest();
+void check_room(const CallNames& names, const LanguageModel& model, std::int64_t before, std::int64_t length,
+                Reuse reuse) {
+  const std::int64_t longest = reuse == Reuse::on ? model.longest_kept() : model.longest();
   // The last token is written and not read. `longest` may be the largest number, so nothing is added to it.
   if (length == 0 || (before <= longest && length - 1 <= longest - before)) return;
   throw InvalidArgument(names.function, std::string(names.options) + "length",
                         "at most " + std::to_string(std::max<std::int64_t>(longest - before + 1, 0)) +
-                            " behind " + std::to_string(before) + " tokens, as the model reads " +
-                            std::to_string(longest),
+                            " behind " + std::to_string(before) + " tokens, " + model.reads(reuse),
                         std::to_string(length));
 }
 
@@ -146,7 +145,7 @@ Generated generate_until(LanguageModel& model, std::span<const std::int32_t> pro
     return generate_until(model, cache, sequence, prompt, options, ends);
   }
   check_generation({"generate"}, model, prompt, options);
-  check_room({"generate"}, model, std::ssize(prompt), options.length);
+  check_room({"generate"}, model, std::ssize(prompt), options.length, Reuse::off);
   Generated written;
   while (!is_whole(written, options, ends)) {
     std::vector<std::int32_t> ids(prompt.begin(), prompt.end());

@@ -61,6 +61,7 @@ void check_generation(const CallNames& names, const LanguageModel& model,
 void check_rules(const CallNames& names, const TokenRules& rules, std::int64_t vocabulary);
 
 /// Throws InvalidArgument if `length` tokens behind `before` are more than the model reads.
-void check_room(const CallNames& names, const LanguageModel& model, std::int64_t before, std::int64_t length);
+void check_room(const CallNames& names, const LanguageModel& model, std::int64_t before, std::int64_t length,
+                Reuse reuse = Reuse::on);
 
 }  // namespace fovea::models

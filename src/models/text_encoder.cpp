@@ -21,6 +21,8 @@ TextEncoder::TextEncoder(const TextEncoderSpec& spec, nn::ParameterSet::Source s
                           std::to_string(learned->first_row));
   if (spec.token_types > 0)
     types_ = nn::Embedding(*parameters_, "embed_types", spec.token_types, spec.stack.input_elements());
+  if (spec.task_types > 0)
+    tasks_ = nn::Embedding(*parameters_, "embed_tasks", spec.task_types, spec.stack.input_elements());
   stack_ = nn::TransformerStack(*parameters_, spec.stack_name, spec.stack);
   if (spec.decoder) decoder_ = nn::TransformerStack(*parameters_, "model.decoder", spec.decoder->stack);
   if (!spec.head) return;
@@ -106,6 +108,7 @@ nn::Var TextEncoder::hidden(nn::Context& context, std::span<const std::vector<st
   } else if (!types.empty()) {
     refuse("types", "none: the model has no table of them", std::to_string(types.size()));
   }
+  if (tasks_.table) rows = add(rows, tasks_(context, std::vector<std::int32_t>(ids.size())));
   rows = stack_.enter(context, reshape(rows, {1, std::ssize(ids), spec_.stack.input_elements()}), runs.starts,
                       runs.first);
   rows = weights ? stack_(context, rows, {.mask = spec_.mask, .weights = weights})
@@ -165,8 +168,12 @@ Tensor TextEncoder::head_rows(const nn::Var& hidden,
     throw InvalidArgument("TextEncoder::head_rows", "sequences",
                           std::to_string(count) + " ids, one for each row of hidden",
                           std::to_string(ids_of_all));
-  const Tensor rows = hidden.value().reshape({count, dim});
+  Tensor rows = hidden.value().reshape({count, dim});
   if (!spec_.head->pooling) return rows;
+  if (spec_.head->pools_late) {
+    nn::Context inference;
+    rows = dense_rows(inference, rows).value();
+  }
   std::vector<RowRange> read;
   for (std::int64_t begin = 0; const std::vector<std::int32_t>& ids : sequences) {
     read.push_back({begin, rows_read(ids)});
@@ -175,13 +182,19 @@ Tensor TextEncoder::head_rows(const nn::Var& hidden,
   return SentencePooling{*spec_.head->pooling}.apply(rows, read);
 }
 
+nn::Var TextEncoder::dense_rows(nn::Context& context, const nn::Var& rows) const {
+  nn::Var x = rows;
+  if (spec_.head->dense) x = activate(spec_.head->dense->activation, dense_(context, x));
+  if (norm_) x = (*norm_)(context, x);
+  return x;
+}
+
 Tensor TextEncoder::logits(const nn::Var& rows) const {
   check_head();
   check_rows("TextEncoder::logits", "rows", rows, spec_.stack.dim);
   nn::Context inference;
   nn::Var x = rows.value().reshape({rows.value().count() / spec_.stack.dim, spec_.stack.dim});
-  if (spec_.head->dense) x = activate(spec_.head->dense->activation, dense_(inference, x));
-  if (norm_) x = (*norm_)(inference, x);
+  if (!spec_.head->pools_late) x = dense_rows(inference, x);
   return autograd::linear(x, inference.use(*output_), output_bias_ ? inference.use(*output_bias_) : nn::Var())
       .value();
 }

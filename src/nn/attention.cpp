@@ -146,9 +146,14 @@ KeptVector<std::int64_t> keys_of_entries(const MultiHeadAttention::Call& call, c
   return keys;
 }
 
-// The first position behind those of `rows` rows: table sizes.
-std::int64_t end_of(std::span<const std::int64_t> first, std::int64_t rows) {
-  return rows + (first.empty() ? 0 : *std::max_element(first.begin(), first.end()));
+constexpr std::span<const std::int64_t> none;
+
+// The position behind the last row of each entry: of `rows` rows, or as `starts` says.
+KeptVector<std::int64_t> ends_of(std::span<const std::int64_t> first, std::span<const std::int64_t> starts,
+                                 std::int64_t rows) {
+  KeptVector<std::int64_t> ends(first.begin(), first.end());
+  for (std::size_t e = 0; e < ends.size(); ++e) ends[e] += starts.empty() ? rows : starts[e + 1] - starts[e];
+  return ends;
 }
 
 }  // namespace
@@ -212,18 +217,18 @@ Var MultiHeadAttention::rotated_queries(const Var& q, const Call& call,
     const std::int64_t rows = packed ? call.query_starts[e + 1] - call.query_starts[e] : q.size(1);
     first.push_back(call.query_offset.value_or(keys[e] - rows));
   }
-  if (packed)
-    return autograd::rotate_packed(q, options_.rope->table(end_of(first, longest_entry(call.query_starts))),
-                                   heads, call.query_starts, first);
-  return autograd::rotate(q, options_.rope->table(end_of(first, q.size(1))), heads, first);
+  const KeptVector<std::int64_t> ends = ends_of(first, packed ? call.query_starts : none, q.size(1));
+  const RopeTable table = options_.rope->table(ends, first);
+  return packed ? autograd::rotate_packed(q, table, heads, call.query_starts, first)
+                : autograd::rotate(q, table, heads, first);
 }
 
 Var MultiHeadAttention::rotated_keys(const Var& k, const Call& call) const {
   const std::int64_t heads = options_.num_kv_heads;
   if (!is_packed(call)) return autograd::rotate(k, options_.rope->table(k.size(1)), heads);
-  const KeptVector<std::int64_t> zeros(entries_of(call.key_starts), 0);
-  return autograd::rotate_packed(k, options_.rope->table(longest_entry(call.key_starts)), heads,
-                                 call.key_starts, zeros);
+  KeptVector<std::int64_t> first(entries_of(call.key_starts), 0);
+  const RopeTable table = options_.rope->table(ends_of(first, call.key_starts, 0), first);
+  return autograd::rotate_packed(k, table, heads, call.key_starts, first);
 }
 
 Var MultiHeadAttention::operator()(Context& context, const Var& x, const Var& memory,
@@ -319,8 +324,7 @@ void MultiHeadAttention::append(Context& context, const Var& memory, const Cache
     KeptVector<std::int64_t> first;
     for (const Sequence* sequence : to.sequences)
       first.push_back(to.cache.length(*sequence) + to.cache.pending(to.layer, *sequence));
-    const RopeTable table =
-        options_.rope->table(end_of(first, starts.empty() ? memory.size(1) : longest_entry(starts)));
+    const RopeTable table = options_.rope->table(ends_of(first, starts, memory.size(1)), first);
     keys = starts.empty() ? autograd::rotate(keys, table, options_.num_kv_heads, first)
                           : autograd::rotate_packed(keys, table, options_.num_kv_heads, starts, first);
   }

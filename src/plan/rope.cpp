@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <numbers>
 #include <string>
 
@@ -75,6 +76,12 @@ struct Scale {
       result.inverse[i] *= 1.0 - slowed + slowed / yarn.factor;
     }
     result.attention_factor = yarn.attention_factor.value_or(0.1 * std::log(yarn.factor) + 1.0);
+  }
+  void operator()(const LongRopeScaling& longrope) {
+    const std::vector<double>& factors =
+        sequence_len > longrope.original_max_positions ? longrope.long_factors : longrope.short_factors;
+    for (std::size_t i = 0; i < factors.size(); ++i) result.inverse[i] /= factors[i];
+    result.attention_factor = longrope.attention_factor;
   }
   void operator()(const Llama3Scaling& llama3) {
     for (double& inverse : result.inverse) {
@@ -282,6 +289,35 @@ RopeTable::RopeTable(const Rope& rope, std::int64_t positions, DType dtype, Exec
     using T = decltype(element);
     fill(frequencies, positions, own_cosines_.data<T>(), own_sines_.data<T>(), workers);
   });
+}
+
+RopeTable::RopeTable(std::span<const RopeTable> tables)
+    : layout_(tables.empty() ? RopeLayout::half_split : tables[0].layout()) {
+  std::int64_t positions = 0;
+  for (const RopeTable& table : tables) {
+    const bool fits = table.cosines().rank() == 2 && table.rotary_dim() == tables[0].rotary_dim() &&
+                      table.cosines().dtype() == tables[0].cosines().dtype() && table.layout() == layout_;
+    if (!fits)
+      throw InvalidArgument("RopeTable", "tables",
+                            "tables of one rotary_dim, dtype and layout, without a batch",
+                            to_string(table.cosines().shape()));
+    positions += table.positions();
+  }
+  if (tables.empty()) throw InvalidArgument("RopeTable", "tables", "at least one", "none");
+  const DType held = tables[0].cosines().dtype();
+  const Shape shape{positions, tables[0].rotary_dim() / 2};
+  cosines_ = own_cosines_ = Tensor(held, shape);
+  sines_ = own_sines_ = Tensor(held, shape);
+  std::int64_t begin = 0;
+  for (const RopeTable& table : tables) {
+    const Tensor rows[] = {Tensor::copy_of(table.cosines()), Tensor::copy_of(table.sines())};
+    const auto size = static_cast<std::int64_t>(size_of(held)) * table.rotary_dim() / 2;
+    const auto bytes = static_cast<std::size_t>(size * table.positions());
+    if (bytes == 0) continue;
+    std::memcpy(own_cosines_.raw() + begin * size, rows[0].raw(), bytes);
+    std::memcpy(own_sines_.raw() + begin * size, rows[1].raw(), bytes);
+    begin += table.positions();
+  }
 }
 
 RopeTable::RopeTable(ConstTensorView cosines, ConstTensorView sines, RopeLayout layout)

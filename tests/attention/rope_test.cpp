@@ -20,7 +20,7 @@ Rope random_rope(PhiloxStream& random) {
   Rope rope{.rotary_dim = 4 + 2 * below(100)};
   if (below(2)) rope.base = std::exp(20.0 * random.next_uniform()) + 1.0;
   if (below(2)) rope.layout = RopeLayout::interleaved;
-  switch (below(6)) {
+  switch (below(7)) {
     case 1:
       rope.scaling = LinearScaling{factor()};
       break;
@@ -42,6 +42,16 @@ Rope random_rope(PhiloxStream& random) {
     case 5:
       rope.scaling = Llama3Scaling{factor(), random.next_uniform() + 0.01, factor() + 1.0, 1 + below(10000)};
       break;
+    case 6: {
+      LongRopeScaling longrope{.original_max_positions = 1 + below(10000)};
+      for (std::int64_t i = 0; i < rope.rotary_dim / 2; ++i) {
+        longrope.short_factors.push_back(factor());
+        longrope.long_factors.push_back(factor());
+      }
+      if (below(2)) longrope.attention_factor = factor();
+      rope.scaling = longrope;
+      break;
+    }
     default:
       break;
   }
@@ -57,7 +67,9 @@ TEST(Rope, ParseOfPrintIsTheSame) {
   for (const char* text :
        {"rope(64)", "rope(128,base=5e+05,interleaved,llama3(8,1,4,8192))", "rope(2,linear(4))",
         "rope(8,ntk(2.5))", "rope(8,dynamic(2,2048))", "rope(8,yarn(8,4096))",
-        "rope(8,yarn(8,4096,beta_fast=64,beta_slow=2,attention=0.7,exact))"})
+        "rope(8,yarn(8,4096,beta_fast=64,beta_slow=2,attention=0.7,exact))",
+        "rope(4,longrope(4096,short(1,1.5),long(2,30)))",
+        "rope(4,longrope(4096,short(1,1.5),long(2,30),attention=1.19))"})
     EXPECT_EQ(to_string(parse_rope(text)), text);
   EXPECT_EQ(to_string(parse_rope(" rope ( 64 , yarn( 8 , 4096 , exact ) , half , base = 1e4 ) ")),
             "rope(64,yarn(8,4096,exact))");
@@ -97,6 +109,11 @@ TEST(Rope, MistakesNameTheColumn) {
                                      std::pair("rope(8,yarn(2,100,beta))", 19),
                                      std::pair("rope(8,yarn(2,100,exact,exact))", 25),
                                      std::pair("rope(8,yarn(2,100,beta_fast=0.5))", 8),
+                                     std::pair("rope(4,longrope(9,short(1),long(2,3)))", 8),
+                                     std::pair("rope(4,longrope(9,short(1,2),long(2,0)))", 8),
+                                     std::pair("rope(4,longrope(9,long(1,2),short(2,0)))", 19),
+                                     std::pair("rope(4,longrope(9,short(1,2)))", 29),
+                                     std::pair("rope(4,longrope(9,short(1,2),long(2,3),exact))", 40),
                                      std::pair("rope(8,llama(8,1,4,8192))", 8),
                                      std::pair("rope(8,llama3(8,4,1,8192))", 8),
                                      std::pair("rope(8,llama3(8,1,4,nan))", 21)}) {

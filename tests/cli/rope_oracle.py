@@ -21,6 +21,7 @@ SCALINGS = [
     ("yarn(16,4096,beta_fast=24,beta_slow=2,attention=0.7)", "yarn",
      {"factor": 16.0, "original_max_position_embeddings": 4096, "beta_fast": 24, "beta_slow": 2, "attention_factor": 0.7}),
     ("yarn(32,4096,exact)", "yarn", {"factor": 32.0, "original_max_position_embeddings": 4096, "truncate": False}),
+    ("longrope(64,SHORT,LONG,attention=1.19)", "longrope", {"original_max_position_embeddings": 64, "attention_factor": 1.19}),
     ("llama3(8,1,4,8192)", "llama3",
      {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}),
     ("llama3(32,1,4,512)", "llama3",
@@ -28,15 +29,23 @@ SCALINGS = [
 ]
 
 
+def factors(dim, step):
+    """Of LongRoPE, one for each pair."""
+    return [1 + step * i for i in range(dim // 2)]
+
+
 def frequencies(text, dim, base, length):
     """The papers' formulas, a pair at a time: [dim / 2] frequencies and the factor of cos and sin."""
     name, _, arguments = text.rstrip(")").partition("(")
-    numbers = [float(part) for part in arguments.split(",") if part and "=" not in part and part != "exact"]
+    numbers = [float(part) for part in arguments.split(",") if part and "=" not in part and part not in ("exact", "SHORT", "LONG")]
     if name == "ntk":
         base *= numbers[0] ** (dim / (dim - 2))
     if name == "dynamic" and length > numbers[1]:
         base *= (numbers[0] * length / numbers[1] - (numbers[0] - 1)) ** (dim / (dim - 2))
     plain = [1 / base ** (2 * i / dim) for i in range(dim // 2)]
+    if name == "longrope":
+        by = factors(dim, 0.7 if length > numbers[0] else 0.1)
+        return np.array([f / factor for f, factor in zip(plain, by)]), 1.19
     if name == "linear":
         return np.array(plain) / numbers[0], 1.0
     if name == "llama3":
@@ -70,6 +79,8 @@ def rotations(text, dim, head_dim, base, interleaved, positions, length):
 
 
 def expression(text, dim, base, interleaved):
+    for name, step in (("SHORT", 0.1), ("LONG", 0.7)):
+        text = text.replace(name, f"{name.lower()}({','.join(map(str, factors(dim, step)))})")
     return f"rope({dim},base={base}" + (",interleaved" if interleaved else "") + ("," + text if text else "") + ")"
 
 
@@ -133,10 +144,12 @@ def check_transformers(fovea, path):
             continue
         for base, dim in ((10000.0, 32), (500000.0, 24)):
             positions = 64 if kind == "dynamic" else int(parameters.get("factor", 1) * parameters.get("original_max_position_embeddings", 8192))
+            if kind == "longrope":
+                parameters = {**parameters, "short_factor": factors(dim, 0.1), "long_factor": factors(dim, 0.7)}
             config = LlamaConfig(hidden_size=2 * dim, num_attention_heads=2, head_dim=dim, max_position_embeddings=positions,
                                  rope_parameters={"rope_type": kind, "rope_theta": base, **parameters})
             for position in (0, 1, 3, 63, 64, 200, 1000, 4000):
-                length = {"seq_len": position + 1} if kind == "dynamic" else {}
+                length = {"seq_len": position + 1} if kind in ("dynamic", "longrope") else {}
                 if kind == "default":
                     inverse, factor = modeling_llama.LlamaRotaryEmbedding.compute_default_rope_parameters(config)
                 else:

@@ -12,6 +12,7 @@ def rope(kind, **values):
 
 
 LLAMA3 = rope("llama3", factor=4.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=24)
+LONGROPE = rope("longrope", original_max_position_embeddings=24, short_factor=[1.0, 1.2, 1.1, 1.5], long_factor=[1.0, 2.0, 5.0, 8.0])
 LAYERS = ["sliding_attention", "full_attention", "full_attention", "sliding_attention"]
 GPT2 = dict(vocab_size=VOCABULARY, n_embd=32, n_layer=4, n_head=4, n_positions=96, initializer_range=0.2, **TOKENS)
 BERT = dict(SIZES, **TOKENS)
@@ -39,6 +40,10 @@ DECODERS = [
     ("Llama", "LlamaForCausalLM", dict(GROUPED, tie_word_embeddings=True, hidden_act="gelu", **LLAMA3)),
     ("Llama", "LlamaForCausalLM", dict(GROUPED, **rope("linear", factor=3.0))),
     ("Llama", "LlamaForCausalLM", dict(GROUPED, **rope("dynamic", factor=3.0))),
+    ("Llama", "LlamaForCausalLM", dict(GROUPED, max_position_embeddings=24, **rope("dynamic", factor=3.0))),
+    ("Llama", "LlamaForCausalLM", dict(GROUPED, **LONGROPE)),
+    ("Llama", "LlamaForCausalLM", dict(GROUPED, head_dim=12, **rope("longrope", factor=3.0, attention_factor=0.8, short_factor=[1.5] * 6,
+                                                                   long_factor=[1.0, 4.0, 9.0, 2.0, 3.0, 5.0]))),
     ("Llama", "LlamaForCausalLM", dict(GROUPED, **rope("yarn", factor=4.0, original_max_position_embeddings=24))),
     ("Llama", "LlamaModel", GROUPED),
     ("Mistral", "MistralForCausalLM", dict(GROUPED, sliding_window=5)),
@@ -71,6 +76,9 @@ NEO = dict(vocab_size=VOCABULARY, hidden_size=32, num_layers=4, num_heads=4, max
            attention_types=[[["global", "local"], 2]], initializer_range=0.2, **TOKENS)
 DECODERS += [
     ("Phi3", "Phi3ForCausalLM", GROUPED),
+    ("Phi3", "Phi3ForCausalLM", dict(GROUPED, original_max_position_embeddings=24, sliding_window=30, **LONGROPE)),
+    ("Phi3", "Phi3ForCausalLM", dict(GROUPED, original_max_position_embeddings=30, **rope(
+        "longrope", partial_rotary_factor=0.75, short_factor=[1.0, 1.2, 1.1], long_factor=[1.0, 2.0, 5.0]))),
     ("Phi3", "Phi3ForCausalLM", dict(GROUPED, sliding_window=5, tie_word_embeddings=True, rms_norm_eps=1e-3,
                                      **rope("default", partial_rotary_factor=0.5))),
     ("Glm", "GlmForCausalLM", dict(GROUPED, head_dim=16, attention_bias=False)),
@@ -143,6 +151,26 @@ DECODERS += [
     ("Granite", "GraniteForCausalLM", dict(GROUPED, embedding_multiplier=3.0, logits_scaling=4.0, residual_multiplier=0.5,
                                            attention_multiplier=0.25)),
     ("Granite", "GraniteForCausalLM", dict(GROUPED, attention_bias=True, mlp_bias=True, tie_word_embeddings=True, **rope("default"))),
+    ("Cwm", "CwmForCausalLM", dict(GROUPED, head_dim=16, sliding_window=5, num_hidden_layers=5)),
+    ("Cwm", "CwmForCausalLM", dict(GROUPED, head_dim=16, sliding_window=5, **rope("default"))),
+    ("Cwm", "CwmForCausalLM", dict(GROUPED, head_dim=8, sliding_window=4, layer_types=LAYERS, mlp_bias=True, tie_word_embeddings=True,
+                                   **rope("linear", factor=3.0))),
+    ("Jais2", "Jais2ForCausalLM", GROUPED),
+    ("Jais2", "Jais2ForCausalLM", dict(GROUPED, head_dim=12, attention_bias=False, mlp_bias=False, hidden_act="gelu", layer_norm_eps=1e-3,
+                                       tie_word_embeddings=True, **rope("default"))),
+    ("VaultGemma", "VaultGemmaForCausalLM", dict(GROUPED, head_dim=16, sliding_window=5, query_pre_attn_scalar=9)),
+    ("VaultGemma", "VaultGemmaForCausalLM", dict(GROUPED, head_dim=8, sliding_window=4, attn_logit_softcapping=2.0, attention_bias=True,
+                                                 final_logit_softcapping=3.0, layer_types=LAYERS)),
+    ("BioGpt", "BioGptForCausalLM", dict(SIZES, layer_norm_eps=1e-3)),
+    ("BioGpt", "BioGptForCausalLM", dict(SIZES, scale_embedding=False, hidden_act="relu", tie_word_embeddings=False)),
+    ("BioGpt", "BioGptModel", SIZES),
+    ("ModernBertDecoder", "ModernBertDecoderForCausalLM", MODERN),
+    ("ModernBertDecoder", "ModernBertDecoderModel", dict(MODERN, num_hidden_layers=7, local_attention=9)),
+    ("ModernBertDecoder", "ModernBertDecoderForCausalLM", dict(
+        MODERN, norm_bias=True, attention_bias=True, mlp_bias=True, classifier_bias=True, decoder_bias=False, classifier_activation="silu",
+        norm_eps=1e-3, hidden_activation="silu", layer_types=LAYERS, tie_word_embeddings=False, rope_parameters={
+            "sliding_attention": {"rope_type": "default", "rope_theta": 500.0},
+            "full_attention": {"rope_type": "default", "rope_theta": 5000.0}})),
 ]
 RECURRENT = [
     ("Mamba", "MambaModel", MAMBA),
@@ -199,6 +227,24 @@ ENCODERS = [
     ("ModernBert", "ModernBertModel", dict(MODERN, layer_types=LAYERS, rope_parameters={
         "sliding_attention": {"rope_type": "default", "rope_theta": 500.0},
         "full_attention": {"rope_type": "default", "rope_theta": 5000.0}})),
+    ("XLMRobertaXL", "XLMRobertaXLModel", ROBERTA),
+    ("XLMRobertaXL", "XLMRobertaXLForMaskedLM", dict(ROBERTA, layer_norm_eps=1e-3, hidden_act="relu", type_vocab_size=2)),
+    ("XLMRobertaXL", "XLMRobertaXLForMaskedLM", dict(ROBERTA, tie_word_embeddings=False)),
+    ("MegatronBert", "MegatronBertModel", BERT),
+    ("MegatronBert", "MegatronBertForMaskedLM", dict(BERT, layer_norm_eps=1e-3, hidden_act="relu")),
+    ("MegatronBert", "MegatronBertForPreTraining", BERT),
+    ("MegatronBert", "MegatronBertForMaskedLM", dict(BERT, tie_word_embeddings=False)),
+    ("Ernie", "ErnieModel", BERT),
+    ("Ernie", "ErnieForMaskedLM", dict(BERT, use_task_id=True, layer_norm_eps=1e-3)),
+    ("Ernie", "ErnieForPreTraining", dict(BERT, use_task_id=True, task_type_vocab_size=5, hidden_act="relu")),
+    ("RoFormer", "RoFormerModel", NARROW),
+    ("RoFormer", "RoFormerForMaskedLM", dict(NARROW, layer_norm_eps=1e-3, hidden_act="relu")),
+    ("RoFormer", "RoFormerForMaskedLM", BERT),
+    ("NomicBert", "NomicBertModel", BERT),
+    ("NomicBert", "NomicBertForMaskedLM", dict(BERT, head_dim=12, layer_norm_eps=1e-3, hidden_act="gelu", **rope("default"))),
+    ("EuroBert", "EuroBertModel", GROUPED),
+    ("EuroBert", "EuroBertForMaskedLM", dict(GROUPED, attention_bias=True, mlp_bias=True, rms_norm_eps=1e-3, hidden_act="gelu")),
+    ("EuroBert", "EuroBertForMaskedLM", dict(GROUPED, head_dim=12, tie_word_embeddings=True, **LLAMA3)),
 ]
 SIDES = dict(vocab_size=VOCABULARY, d_model=32, encoder_layers=3, decoder_layers=2, encoder_attention_heads=4,
              decoder_attention_heads=4, encoder_ffn_dim=56, decoder_ffn_dim=40, max_position_embeddings=96, init_std=0.2,
@@ -218,6 +264,8 @@ TRANSLATORS = [
     ("Bart", "BartForConditionalGeneration", SIDES),
     ("Bart", "BartForConditionalGeneration", dict(SIDES, decoder_attention_heads=2, scale_embedding=True,
                                                   activation_function="relu")),
+    ("PLBart", "PLBartForConditionalGeneration", SIDES),
+    ("PLBart", "PLBartForConditionalGeneration", dict(SIDES, scale_embedding=False, decoder_attention_heads=2, activation_function="relu")),
     ("MBart", "MBartForConditionalGeneration", dict(SIDES, scale_embedding=True)),
     ("MBart", "MBartForConditionalGeneration", dict(SIDES, activation_function="silu")),
     ("Marian", "MarianMTModel", dict(SIDES, scale_embedding=True, activation_function="swish")),

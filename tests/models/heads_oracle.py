@@ -11,7 +11,7 @@ import families_oracle
 import oracle_main
 import texts_oracle
 from families_cases import (BERT, BLOOM, DISTIL, FALCON, GPT2, GROUPED, HYBRID, MODERN, MPT, NARROW, NEO, NEOX, OPT, ROBERTA, SIDES,
-                            T5)
+                            SIZES, T5)
 
 LABELS = {"id2label": {0: "O", 1: "B-PER", 2: "I-PER", 3: "LOC"}, "label2id": {"O": 0, "B-PER": 1, "I-PER": 2, "LOC": 3}}
 SEQUENCE, TOKENS, ANSWER = "ForSequenceClassification", "ForTokenClassification", "ForQuestionAnswering"
@@ -70,9 +70,21 @@ FAMILIES = [
     ("GPTJ", dict(GPT2, rotary_dim=4), (SEQUENCE, ANSWER)),
     ("Phi", GROUPED, (SEQUENCE, TOKENS)),
     ("Falcon", FALCON, (SEQUENCE, TOKENS, ANSWER)),
+    ("XLMRobertaXL", ROBERTA, (SEQUENCE, TOKENS, ANSWER)),
+    ("MegatronBert", BERT, (SEQUENCE, TOKENS, ANSWER)),
+    ("Ernie", dict(BERT, use_task_id=True), (SEQUENCE, TOKENS, ANSWER)),
+    ("RoFormer", dict(NARROW, hidden_act="relu"), (SEQUENCE, TOKENS, ANSWER)),
+    ("NomicBert", BERT, (SEQUENCE, TOKENS)),
+    ("EuroBert", GROUPED, (SEQUENCE, TOKENS)),
+    ("EuroBert", dict(GROUPED, classifier_pooling="mean"), (SEQUENCE,)),
+    ("EuroBert", dict(GROUPED, classifier_pooling="bos"), (SEQUENCE,)),
+    ("ModernBertDecoder", MODERN, (SEQUENCE,)),
+    ("ModernBertDecoder", dict(MODERN, classifier_bias=True, norm_bias=True, classifier_activation="silu"), (SEQUENCE,)),
+    ("BioGpt", SIZES, (SEQUENCE, TOKENS)),
+    ("PLBart", SIDES, (SEQUENCE,)),
 ]
 # Models whose decoder reads the text again. Labels are those of the row with this id.
-ENDS = {"Bart": 2, "MBart": 2, "T5": 1, "MT5": 1, "UMT5": 1}
+ENDS = {"Bart": 2, "MBart": 2, "PLBart": 2, "T5": 1, "MT5": 1, "UMT5": 1}
 TEXTS = ["The license of this library", "Größe, naïve — words and 123 numbers!", "one", "a longer text that goes on, and on; and on"]
 CONTEXT = " ".join(["The license of this library says what it is.", "It was written in Berlin, by Größe and others."] * 8)
 

@@ -47,7 +47,7 @@ inline json tiny_config(std::string_view type) {
     config["architectures"] = {"DistilBertForMaskedLM"};
     return config;
   }
-  if (type == "electra" || type == "albert") config["embedding_size"] = 6;
+  if (type == "electra" || type == "albert" || type == "roformer") config["embedding_size"] = 6;
   if (type == "bloom") {
     config.update({{"vocab_size", 11}, {"hidden_size", 8}, {"n_layer", 2}, {"n_head", 2}});
     return config;
@@ -75,11 +75,9 @@ inline json tiny_config(std::string_view type) {
     config.update({{"encoder_attention_heads", 2}, {"decoder_attention_heads", 4}});
     config.update({{"encoder_ffn_dim", 12}, {"decoder_ffn_dim", 10}});
     const std::map<std::string_view, const char*> classes{
-        {"bart", "BartForConditionalGeneration"},
-        {"mbart", "MBartForConditionalGeneration"},
-        {"marian", "MarianMTModel"},
-        {"pegasus", "PegasusForConditionalGeneration"},
-        {"blenderbot", "BlenderbotForConditionalGeneration"},
+        {"bart", "BartForConditionalGeneration"},       {"mbart", "MBartForConditionalGeneration"},
+        {"plbart", "PLBartForConditionalGeneration"},   {"marian", "MarianMTModel"},
+        {"pegasus", "PegasusForConditionalGeneration"}, {"blenderbot", "BlenderbotForConditionalGeneration"},
         {"m2m_100", "M2M100ForConditionalGeneration"}};
     config["architectures"] = {classes.at(type)};
     return config;
@@ -98,8 +96,16 @@ inline json tiny_config(std::string_view type) {
     config.erase("intermediate_size");
     return config;
   }
+  if (type == "biogpt") return config;
+  if (type == "ernie") config["use_task_id"] = true;
+  if (type.starts_with("modernbert")) {
+    config["local_attention"] = 4;
+    return config;
+  }
   if (family_kind(config.dump()) == FamilyKind::decoder) config["num_key_value_heads"] = 1;
-  if (type == "qwen3" || type.starts_with("gemma")) config["head_dim"] = 6;
+  if (type == "qwen3" || type == "vaultgemma" || type.starts_with("gemma")) config["head_dim"] = 6;
+  if (type == "cwm") config["head_dim"] = 8;
+  if (type == "cwm" || type == "vaultgemma") config["sliding_window"] = 3;
   if (type.starts_with("gemma2") || type.starts_with("gemma3")) config["sliding_window"] = 3;
   if (type == "mistral" || type == "ministral" || type == "exaone4" || type == "cohere2" || type == "olmo3")
     config["sliding_window"] = 3;
@@ -108,7 +114,6 @@ inline json tiny_config(std::string_view type) {
   for (const std::string_view wide : {"glm", "glm4", "helium", "ernie4_5", "seed_oss"}) {
     if (type == wide) config["head_dim"] = 8;
   }
-  if (type == "modernbert") config["local_attention"] = 4;
   if (type == "qwen3_5_text") {
     config.update({{"head_dim", 8}, {"linear_key_head_dim", 3}, {"linear_value_head_dim", 2}});
     config.update({{"linear_num_key_heads", 2}, {"linear_num_value_heads", 4}});

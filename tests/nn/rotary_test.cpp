@@ -28,11 +28,32 @@ TEST(Rotary, GrowsToTheLimitAndNotBeyond) {
   EXPECT_THROW(Rotary(Rope{.rotary_dim = 3}, 5), InvalidArgument);
 }
 
-// Its frequencies depend on the number of positions, so the table must not depend on what is read.
-TEST(Rotary, TheDynamicTableIsWholeAtOnce) {
-  const Rope rope{.rotary_dim = 4,
-                  .scaling = DynamicNtkScaling{.factor = 2.0, .original_max_positions = 100}};
-  EXPECT_EQ(Rotary(rope, 400).table(1).positions(), 400);
+// The frequencies depend on the length of a sequence, and never on what was read before.
+TEST(Rotary, LongerSequencesHaveOtherFrequencies) {
+  const Rope dynamic{.rotary_dim = 4,
+                     .scaling = DynamicNtkScaling{.factor = 2.0, .original_max_positions = 100}};
+  const Rope longrope{.rotary_dim = 4, .scaling = LongRopeScaling{100, {1.0, 2.0}, {3.0, 4.0}, 1.5}};
+  for (const Rope& rope : {dynamic, longrope}) {
+    const Rotary rotary(rope, 400);
+    EXPECT_EQ(rotary.changes_behind(), 100);
+    EXPECT_EQ(Rotary(rope, 100).changes_behind(), std::nullopt);
+    for (const std::int64_t length : {7, 300, 100, 101, 400, 101, 1, 300}) {
+      const RopeTable table = rotary.table(length), whole(rope, length, DType::f32);
+      ASSERT_GE(table.positions(), length);
+      for (std::int64_t p = 0; p < length; ++p)
+        ASSERT_EQ(table.sines().at<float>({p, 1}), whole.sines().at<float>({p, 1})) << length << " " << p;
+    }
+    // Sequences of several lengths in one call, which have read some rows before.
+    const std::vector<std::int64_t> lengths{50, 200, 100, 101, 300, 200};
+    std::vector<std::int64_t> first{40, 0, 0, 99, 0, 150};
+    const std::vector<std::int64_t> before = first;
+    const RopeTable table = rotary.table(lengths, first);
+    for (std::size_t e = 0; e < lengths.size(); ++e) {
+      const RopeTable own(rope, lengths[e], DType::f32);
+      for (std::int64_t p = before[e]; p < lengths[e]; ++p)
+        ASSERT_EQ(table.cosines().at<float>({first[e] + p - before[e], 1}), own.cosines().at<float>({p, 1}));
+    }
+  }
 }
 
 TEST(ParameterSet, TakesValuesFromASource) {

@@ -33,6 +33,20 @@ TEST(RopeTables, FrequenciesOfTheirPapers) {
       EXPECT_EQ(frequencies(DynamicNtkScaling{2, 100}, within).inverse, plain);
     EXPECT_EQ(frequencies(DynamicNtkScaling{2, 100}, 250).inverse, frequencies(NtkScaling{4}).inverse);
 
+    LongRopeScaling longrope{.original_max_positions = 100, .attention_factor = 1.25};
+    for (std::int64_t i = 0; i < d / 2; ++i) {
+      longrope.short_factors.push_back(1.0 + static_cast<double>(i));
+      longrope.long_factors.push_back(3.0 + static_cast<double>(2 * i));
+    }
+    for (const auto& [length, factors] : {std::pair(0, &longrope.short_factors),
+                                          {100, &longrope.short_factors},
+                                          {101, &longrope.long_factors}}) {
+      const RopeFrequencies scaled = rope_frequencies({.rotary_dim = d, .scaling = longrope}, length);
+      for (std::size_t i = 0; i < plain.size(); ++i)
+        EXPECT_DOUBLE_EQ(scaled.inverse[i], plain[i] / (*factors)[i]) << length;
+      EXPECT_EQ(scaled.attention_factor, 1.25);
+    }
+
     const double pi = std::numbers::pi;
     const std::vector<double> llama = frequencies(Llama3Scaling{8, 1, 4, 8192}).inverse;
     for (std::size_t i = 0; i < plain.size(); ++i) {
@@ -101,6 +115,31 @@ TEST(RopeTables, YarnMultipliesScores) {
   EXPECT_EQ(factor(YarnScaling{.factor = 1, .original_max_positions = 10}), 1.0);
   EXPECT_EQ(factor(YarnScaling{.factor = 16, .original_max_positions = 10, .attention_factor = 0.5}), 0.5);
   EXPECT_EQ(factor(NoScaling{}), 1.0);
+}
+
+TEST(RopeTables, StandBehindOneAnother) {
+  const Rope slow{.rotary_dim = 4, .base = 500.0};
+  for (const DType dtype : {DType::f32, DType::f64}) {
+    const RopeTable parts[] = {RopeTable({.rotary_dim = 4}, 3, dtype), RopeTable(slow, 0, dtype),
+                               RopeTable(slow, 5, dtype)};
+    const RopeTable all{parts};
+    EXPECT_EQ(all.positions(), 8);
+    for (std::int64_t p = 0; p < 8; ++p) {
+      const RopeTable& part = p < 3 ? parts[0] : parts[2];
+      const std::int64_t row = p < 3 ? p : p - 3;
+      const auto same = [&](ConstTensorView ours, ConstTensorView theirs) {
+        if (dtype == DType::f64)
+          EXPECT_EQ(ours.at<double>({p, 1}), theirs.at<double>({row, 1})) << p;
+        else
+          EXPECT_EQ(ours.at<float>({p, 1}), theirs.at<float>({row, 1})) << p;
+      };
+      same(all.cosines(), part.cosines());
+      same(all.sines(), part.sines());
+    }
+  }
+  EXPECT_THROW(RopeTable(std::span<const RopeTable>()), InvalidArgument);
+  const RopeTable others[] = {RopeTable(slow, 3, DType::f32), RopeTable({.rotary_dim = 6}, 3, DType::f32)};
+  EXPECT_THROW(RopeTable{others}, InvalidArgument);
 }
 
 // An angle rounded to f32 would be wrong by 0.03 here.

@@ -23,7 +23,9 @@
 //   part       := 'base' '=' number | 'half' | 'interleaved'
 //   scaling    := 'linear' '(' factor ')' | 'ntk' '(' factor ')' | 'dynamic' '(' factor ',' positions ')' |
 //                 'yarn' '(' factor ',' positions (',' ramp)* ')' |
-//                 'llama3' '(' factor ',' low_freq_factor ',' high_freq_factor ',' positions ')'
+//                 'llama3' '(' factor ',' low_freq_factor ',' high_freq_factor ',' positions ')' |
+//                 'longrope' '(' positions ',' 'short' list ',' 'long' list [',' 'attention' '=' number] ')'
+//   list       := '(' number (',' number)* ')'
 //   ramp       := ('beta_fast' | 'beta_slow' | 'attention') '=' number | 'exact'
 //
 // Each part may occur at most once; `positions` are those of the training.

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <optional>
 #include <variant>
+#include <vector>
 
 namespace fovea {
 
@@ -65,8 +66,17 @@ struct Llama3Scaling {
   std::int64_t original_max_positions = 0;  ///< of the training
   friend bool operator==(const Llama3Scaling&, const Llama3Scaling&) = default;
 };
-using RopeScaling =
-    std::variant<NoScaling, LinearScaling, NtkScaling, DynamicNtkScaling, YarnScaling, Llama3Scaling>;
+/// LongRoPE (Ding et al. 2024, arXiv 2402.13753), Phi-3. The frequency of pair i is divided by
+/// short_factors[i] in sequences of at most original_max_positions, and by long_factors[i] in longer ones. As
+/// with DynamicNtkScaling, queries and keys must be rotated for the same length.
+struct LongRopeScaling {
+  std::int64_t original_max_positions = 0;                    ///< of the training
+  std::vector<double> short_factors = {}, long_factors = {};  ///< rotary_dim / 2 each, all above 0
+  double attention_factor = 1.0;                              ///< multiplies cos and sin, of both lists
+  friend bool operator==(const LongRopeScaling&, const LongRopeScaling&) = default;
+};
+using RopeScaling = std::variant<NoScaling, LinearScaling, NtkScaling, DynamicNtkScaling, YarnScaling,
+                                 Llama3Scaling, LongRopeScaling>;
 
 /// Before scaling, pair i of `rotary_dim / 2` is rotated by position · base^(-2i / rotary_dim).
 struct Rope {
@@ -80,5 +90,9 @@ struct Rope {
 
 /// Throws InvalidArgument that names the struct and the field outside of its range.
 void check_rope(const Rope& rope);
+
+/// Of scalings that read the length of a sequence: the longest one for which they are as for shorter ones.
+/// Nothing: the frequencies are the same at any length.
+std::optional<std::int64_t> changes_behind(const Rope& rope);
 
 }  // namespace fovea

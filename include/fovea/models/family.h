@@ -44,7 +44,8 @@ enum class FamilyHead : std::uint8_t {
 /// and norm where it has them, and one matrix.
 struct HeadLayers {
   std::optional<SentencePooling::Kind> pooling = {};  ///< the row of a sequence; nothing: all rows
-  bool at_eos = false;  ///< with Kind::last: the last row whose id is the first of FamilyConfig::eos_ids
+  bool at_eos = false;      ///< with Kind::last: the last row whose id is the first of FamilyConfig::eos_ids
+  bool pools_late = false;  ///< `pooling` stands behind the dense layer: HeadSpec::pools_late
   bool dense = false, dense_bias = true;
   /// Behind `dense`; nothing, where there is one: that of the blocks.
   std::optional<autograd::Activation> activation = {};
@@ -79,6 +80,7 @@ struct FamilyConfig {
   bool starts_with_last = false;
   bool encoder_alone = false;    ///< a translator's encoder without its decoder: T5EncoderModel
   std::int64_t token_types = 0;  ///< rows of the table of token types; 0: there is none
+  std::int64_t task_types = 0;   ///< of the table of tasks, of which all ids have the first: ERNIE
 
   nn::NormSpec::Kind norm = nn::NormSpec::Kind::rms;
   double norm_epsilon = 1e-6;
@@ -137,7 +139,9 @@ struct FamilyConfig {
   bool whole_wavelengths = false;
   std::int64_t first_position_row = 0;  ///< of the table, or of the sines: RoBERTa leaves rows free
   bool rotary = true;
-  Rope rope = {};                               ///< rotary_dim is head_dim, or a share of it
+  Rope rope = {};  ///< rotary_dim is head_dim, or a share of it
+  /// What scalings take for the positions of the training, whatever rope_parameters says: Phi-3.
+  std::optional<std::int64_t> rope_original = {};
   std::optional<std::int64_t> rotary_elements;  ///< of a head that are rotated; nothing: rotary_share says it
   std::optional<double> rotary_share;  ///< of a head's elements; nothing: all, and configs cannot change it
   std::optional<Rope> window_rope;     ///< of layers with a window, where they differ: Gemma 3

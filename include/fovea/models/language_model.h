@@ -41,6 +41,14 @@ struct LanguageModelSpec {
   /// parameter "lm_head.weight".
   enum class Output : std::uint8_t { tied, own };
   Output output = Output::tied;
+  /// Between the last rows and the output matrix: parameters "head.dense" and, where there is a norm,
+  /// "head.norm".
+  struct Dense {
+    autograd::Activation activation = autograd::Activation::gelu;
+    nn::Linear::Bias bias = nn::Linear::Bias::with;
+    std::optional<nn::NormSpec> norm = {};  ///< behind the activation
+  };
+  std::optional<Dense> dense = {};
   /// Of the logits: parameter "lm_head.bias".
   nn::Linear::Bias bias = nn::Linear::Bias::without;
   float logit_factor = 1.0f;            ///< of the logits, before a cap: Cohere
@@ -73,10 +81,17 @@ class LanguageModel {
   /// The most tokens of a sequence: config().positions, and any number where no layer has attention or rotary
   /// positions. The config of a family whose positions have no end has the largest number there.
   std::int64_t longest() const;
+  /// The most tokens of a sequence that is read piece by piece with a cache. Fewer than longest() where
+  /// longer texts have other rotary frequencies (DynamicNtkScaling, LongRopeScaling): the keys of a cache
+  /// were rotated by those of the shorter text, and what was computed from them would be another one.
+  std::int64_t longest_kept() const;
+  /// Why a text has no more tokens, for errors: longest() without reuse, longest_kept() with it.
+  std::string reads(Reuse reuse) const;
 
   /// The input of the output layer, [size, length, dim]. Row i depends on tokens 0..i of its sequence alone,
   /// so no row depends on padding at the end. `weights` and `log_decays`: as in TransformerStack::Call.
-  /// Throws InvalidArgument for tokens whose members do not belong together, as `loss` does.
+  /// Throws InvalidArgument for tokens whose members do not belong together, as `loss` does, and for several
+  /// texts of more than longest_kept() tokens.
   nn::Var hidden(nn::Context& context, const Padded& tokens,
                  const std::function<Tensor*(std::string_view, std::size_t)>& weights = {},
                  const std::function<Tensor*(std::size_t)>& log_decays = {});
@@ -95,7 +110,7 @@ class LanguageModel {
   std::vector<CacheLayer> cache_layers(const CacheStore& store = Paged{}) const;
   /// Reads the next ids of a sequence of `cache`, which has the layers of cache_layers, and commits them.
   /// Returns their rows as `hidden` would, [1, ids.size(), dim]. If it throws (CacheFull, an id outside the
-  /// vocabulary, more than longest()), the sequence is as before.
+  /// vocabulary, more than longest_kept()), the sequence is as before.
   nn::Var extend(std::span<const std::int32_t> ids, KvCache& cache, Sequence& sequence);
   /// What a sequence reads beside others.
   struct Next {
@@ -112,10 +127,12 @@ class LanguageModel {
 
  private:
   /// Refuses more tokens behind `before` than the model reads.
-  void check_length(const char* function, const char* argument, std::int64_t before,
-                    std::int64_t length) const;
+  void check_length(const char* function, const char* argument, std::int64_t before, std::int64_t length,
+                    Reuse reuse) const;
   nn::Var embed(nn::Context& context, std::span<const std::int32_t> ids, std::int64_t size) const;
   nn::Parameter& output_matrix() const { return output_ ? *output_ : *embedding_.table; }
+  /// What the output matrix multiplies: rows, or what the dense layer makes of them.
+  nn::Var before_output(nn::Context& context, const nn::Var& rows) const;
   nn::Var output_bias(nn::Context& context) const { return bias_ ? context.use(*bias_) : nn::Var(); }
 
   LanguageModelConfig config_;
@@ -125,6 +142,9 @@ class LanguageModel {
   std::unique_ptr<nn::ParameterSet> parameters_;
   nn::Embedding embedding_;
   nn::TransformerStack stack_;
+  nn::Linear dense_;  // without a weight: none
+  autograd::Activation dense_activation_ = autograd::Activation::gelu;
+  std::optional<nn::Norm> dense_norm_;
   nn::Parameter* output_ = nullptr;  // null: the embeddings' table
   nn::Parameter* bias_ = nullptr;    // of the logits
 };

@@ -35,6 +35,8 @@ struct HeadSpec {
     std::optional<std::int64_t> outputs = {};  ///< nothing: as many as the rows' elements
   };
   std::optional<Dense> dense = {};
+  /// With `pooling` and `dense`: rows are pooled behind the dense layer, and not before it (EuroBERT).
+  bool pools_late = false;
   enum class Output : std::uint8_t { tied, own };
   Output output = Output::own;  ///< whether the output matrix is the embeddings' table
   nn::Linear::Bias bias = nn::Linear::Bias::with;
@@ -51,6 +53,7 @@ struct TextDecoderSpec {
 struct TextEncoderSpec {
   std::int64_t vocabulary = 0;
   std::int64_t token_types = 0;  ///< rows of a table of which each row of the input gets one; 0: no table
+  std::int64_t task_types = 0;   ///< of a table whose first row is added to each row of the input; 0: none
   nn::StackSpec stack = {};
   Mask mask = Everything{};  ///< what the rows of a sequence see: Causal{} where they see those before them
   float embedding_factor = 1.0f;  ///< of the embeddings as the stack's input
@@ -64,8 +67,8 @@ struct TextEncoderSpec {
 /// A batch is packed: the rows of all sequences, one after the other, so that no time is spent on padding.
 class TextEncoder {
  public:
-  /// Parameters: embed_tokens, embed_types, those of a TransformerStack named "encoder" and of a decoder
-  /// named "model.decoder", head.dense, head.norm and head.output. The spec may give embed_tokens and
+  /// Parameters: embed_tokens, embed_types, embed_tasks, those of a TransformerStack named "encoder" and of a
+  /// decoder named "model.decoder", head.dense, head.norm and head.output. The spec may give embed_tokens and
   /// "encoder" other names. Throws InvalidArgument if the head is tied and its rows are not as wide as the
   /// embeddings, for a pad_id without a row for its position, and what TransformerStack throws.
   TextEncoder(const TextEncoderSpec& spec, nn::ParameterSet::Source source);
@@ -81,8 +84,9 @@ class TextEncoder {
                  std::span<const std::int32_t> types = {},
                  const std::function<Tensor*(std::string_view, std::size_t)>& weights = {}) const;
   /// The rows of `hidden`, which is of these sequences, that the head reads: one for each sequence
-  /// [sequences, dim], or all of them [all ids, dim]. Not recorded. Throws InvalidArgument without a head,
-  /// for rows of other sequences, and for a sequence without the id of HeadSpec::row_of_id.
+  /// [sequences, dim], or all of them [all ids, dim]. With pools_late they are behind the dense layer. Not
+  /// recorded. Throws InvalidArgument without a head, for rows of other sequences, and for a sequence without
+  /// the id of HeadSpec::row_of_id.
   Tensor head_rows(const nn::Var& hidden, std::span<const std::vector<std::int32_t>> sequences) const;
   /// What the head makes of rows [..., dim]: [rows, outputs]. Not recorded. Throws InvalidArgument without a
   /// head, and for rows of another width.
@@ -96,10 +100,11 @@ class TextEncoder {
   std::int64_t rows_read(std::span<const std::int32_t> ids) const;
   nn::Var decode(nn::Context& context, std::span<const std::vector<std::int32_t>> sequences,
                  std::span<const std::int64_t> starts, const nn::Var& encoded) const;
+  nn::Var dense_rows(nn::Context& context, const nn::Var& rows) const;
 
   TextEncoderSpec spec_;
   std::unique_ptr<nn::ParameterSet> parameters_;
-  nn::Embedding embedding_, types_;
+  nn::Embedding embedding_, types_, tasks_;
   nn::TransformerStack stack_, decoder_;
   nn::Linear dense_;
   std::optional<nn::Norm> norm_;

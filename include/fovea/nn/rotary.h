@@ -3,6 +3,8 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
+#include <span>
 
 #include "fovea/plan/rope.h"
 
@@ -10,7 +12,7 @@ namespace fovea::nn {
 
 /// Cosines and sines for positions below a limit. They are computed when they are first needed: a model of
 /// 131,072 positions would otherwise spend 67 MB on them, and a sentence needs a hundred. Copies share them.
-/// Several threads may use one object.
+/// Several threads may use one object. Scalings that read a length get that of each sequence.
 class Rotary {
  public:
   /// A table that is there; its positions are the limit.
@@ -21,6 +23,11 @@ class Rotary {
   /// A table of at least `positions` positions, or of all there are if these are fewer: the rotation then
   /// refuses positions that the table lacks.
   RopeTable table(std::int64_t positions) const;
+  /// The same for several sequences of `lengths` positions. Where the frequencies of some differ, their rows
+  /// stand one behind the other in the table, and first[i] is moved to where those of sequence i are.
+  RopeTable table(std::span<const std::int64_t> lengths, std::span<std::int64_t> first) const;
+  /// fovea::changes_behind: longer sequences have other frequencies. Nothing where the limit comes before.
+  std::optional<std::int64_t> changes_behind() const noexcept;
   std::int64_t limit() const noexcept;
 
  private:

@@ -19,13 +19,13 @@ namespace fovea {
 struct RopeFrequencies {
   /// Radians by position, one number for each of the rotary_dim / 2 pairs.
   std::vector<double> inverse;
-  /// Multiplies cos and sin; 1 for every scaling except YarnScaling.
+  /// Multiplies cos and sin; 1 for every scaling except YarnScaling and LongRopeScaling.
   double attention_factor = 1.0;
 };
 
 /// The numbers of transformers' ROPE_INIT_FUNCTIONS, but in double. There they are f32, whose rounding
-/// changes an angle by up to 6e-8 of itself. Only DynamicNtkScaling reads `sequence_len`. Throws
-/// InvalidArgument where check_rope does, and for a sequence_len outside [0, 2^40].
+/// changes an angle by up to 6e-8 of itself. DynamicNtkScaling and LongRopeScaling alone read `sequence_len`.
+/// Throws InvalidArgument where check_rope does, and for a sequence_len outside [0, 2^40].
 RopeFrequencies rope_frequencies(const Rope& rope, std::int64_t sequence_len = 0);
 
 /// Cosines and sines of positions [0, positions); immutable, and copies share the memory.
@@ -33,8 +33,12 @@ class RopeTable {
  public:
   /// The table of `rope`, times its attention factor, for views of `dtype`. A table for f64 is f64; one for
   /// f32, bf16 or f16 is f32 and serves all three. Angles and functions are computed in double. `positions`,
-  /// in [0, 2^40], is the sequence_len of DynamicNtkScaling. Throws InvalidArgument, and std::bad_alloc.
+  /// in [0, 2^40], is the sequence_len of scalings that read one. Throws InvalidArgument, and std::bad_alloc.
   RopeTable(const Rope& rope, std::int64_t positions, DType dtype, Executor* executor = nullptr);
+  /// The rows of tables of one rotary_dim, dtype and layout, one table behind the other: the positions of
+  /// table i begin where those of the tables before it end. Each is [positions, rotary_dim / 2]. Throws
+  /// InvalidArgument for none, and for others.
+  explicit RopeTable(std::span<const RopeTable> tables);
   /// Borrows tables that were made elsewhere: [positions, rotary_dim / 2], or [batch, positions, rotary_dim /
   /// 2] if every batch entry has its own. Both have one shape, in f32 (f64 for views of f64), innermost axis
   /// contiguous. rotary_dim is twice the last axis and at most 65536. Throws InvalidArgument.

@@ -25,6 +25,24 @@ std::vector<HeadRow> decoder_heads(std::string_view token_labels) {
           {FamilyHead::answer, {}, {{"head.output", "qa_outputs"}}}};
 }
 
+C gpt_defaults(const char* type, std::int64_t vocabulary, std::int64_t dim, std::int64_t layers,
+               std::int64_t heads) {
+  C defaults;
+  defaults.model_type = type;
+  defaults.vocabulary = vocabulary;
+  defaults.dim = dim;
+  defaults.layers = layers;
+  defaults.heads = heads;
+  defaults.positions = 2048;
+  defaults.norm = nn::NormSpec::Kind::layer;
+  defaults.norm_epsilon = 1e-5;
+  defaults.gated = false;
+  defaults.output_bias = defaults.mlp_bias = true;
+  defaults.learned_positions = true;
+  defaults.rotary = false;
+  return defaults;
+}
+
 std::vector<Field> gpt_fields() {
   return {{"vocab_size", SizeField{&C::vocabulary, most_vocabulary}},
           {"n_embd", SizeField{&C::dim, most_dim}},

@@ -17,6 +17,9 @@ std::vector<ClassRow> decoder_classes_with_answers(const std::string& name,
 /// Labels of a sequence come from its last row.
 std::vector<HeadRow> decoder_heads(std::string_view token_labels = "score");
 
+/// A table of positions, layer norms before both parts, no gates, and biases but of queries, keys and values.
+FamilyConfig gpt_defaults(const char* type, std::int64_t vocabulary, std::int64_t dim, std::int64_t layers,
+                          std::int64_t heads);
 /// GPT-2's keys, which some later decoders have too.
 std::vector<Field> gpt_fields();
 

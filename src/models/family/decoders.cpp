@@ -220,6 +220,17 @@ Family gemma2() {
           .prefix = "model."};
 }
 
+// Gemma 2 without the norms behind the parts.
+Family vaultgemma() {
+  Family family = gemma2();
+  family.defaults.model_type = "vaultgemma";
+  family.defaults.norm_place = NormPlace::pre;
+  family.classes = {{"VaultGemmaForCausalLM", FamilyHead::language}, {"VaultGemmaModel"}};
+  family.tensors = joined(joined(attention_tensors(), gate_tensors()),
+                          {{"model.layers.*.final_layer_norm", "model.layers.*.pre_feedforward_layernorm"}});
+  return family;
+}
+
 Family gemma3() {
   Family family = gemma2();
   C& defaults = family.defaults;
@@ -251,8 +262,8 @@ Family gemma3() {
 }  // namespace
 
 std::vector<Family> decoder_families() {
-  return {llama(),   mistral(),    ministral(), qwen2(),  qwen3(),
-          smollm3(), starcoder2(), gemma(),     gemma2(), gemma3()};
+  return {llama(),      mistral(), ministral(), qwen2(),      qwen3(), smollm3(),
+          starcoder2(), gemma(),   gemma2(),    vaultgemma(), gemma3()};
 }
 
 }  // namespace fovea::models

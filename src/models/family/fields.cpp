@@ -1,5 +1,6 @@
 // Keys of config.json that have a meaning together only: layers, positions, ids.
 #include <algorithm>
+#include <cmath>
 #include <string>
 
 #include "models/family/row.h"
@@ -175,6 +176,29 @@ void read_rotary_share(ConfigReader& reader, const std::string& key, const json&
   }
 }
 
+// Which of two lists divides the frequencies goes by the length of a text. `in` is the path, with its dot.
+LongRopeScaling longrope_of(ConfigReader& reader, const FamilyConfig& config, const std::string& in,
+                            const json& object, std::int64_t original) {
+  LongRopeScaling longrope{.original_max_positions = original};
+  const auto value = [&](const char* key) { return object.contains(key) ? object[key] : json(); };
+  for (const auto& [key, list] :
+       {std::pair{"short_factor", &longrope.short_factors}, {"long_factor", &longrope.long_factors}}) {
+    const json factors = value(key);
+    if (!factors.is_array()) reader.refuse(in + key, "a list of numbers above 0", factors);
+    for (const json& factor : factors.is_array() ? factors : json::array()) {
+      if (const auto read = reader.positive(in + key, factor)) list->push_back(*read);
+    }
+  }
+  double ratio = static_cast<double>(config.positions) / static_cast<double>(original);
+  if (const json factor = value("factor"); !factor.is_null())
+    ratio = reader.positive(in + "factor", factor).value_or(ratio);
+  if (ratio > 1.0)
+    longrope.attention_factor = std::sqrt(1.0 + std::log(ratio) / std::log(static_cast<double>(original)));
+  if (const json given = value("attention_factor"); !given.is_null())
+    longrope.attention_factor = reader.positive(in + "attention_factor", given).value_or(1.0);
+  return longrope;
+}
+
 // One object of rope_parameters, or an old rope_scaling. `place` is its path.
 void read_rope_object(ConfigReader& reader, const FamilyConfig& config, const std::string& place,
                       const json& object, Rope& rope, std::optional<double>& rotary_share) {
@@ -201,8 +225,9 @@ void read_rope_object(ConfigReader& reader, const FamilyConfig& config, const st
     if (config.rotary_share) known.insert(known.end(), {"mrope_section", "mrope_interleaved"});
     reader.refuse_others(object, in, known);
   };
-  std::int64_t original = config.positions;
-  if (const json* found = value("original_max_position_embeddings")) {
+  std::int64_t original = config.rope_original.value_or(config.positions);
+  const json* found = config.rope_original ? nullptr : value("original_max_position_embeddings");
+  if (found) {
     if (const auto read = reader.size(in + "original_max_position_embeddings", *found, 1, most_positions))
       original = *read;
   }
@@ -210,7 +235,9 @@ void read_rope_object(ConfigReader& reader, const FamilyConfig& config, const st
   if (const json* partial = value("partial_rotary_factor"))
     read_rotary_share(reader, in + "partial_rotary_factor", *partial, rotary_share);
   const json* named = value("rope_type") ? value("rope_type") : value("type");
-  const json type = named ? *named : json("default");
+  json type = named ? *named : json("default");
+  // The names that Phi-3 had for it, of which transformers still takes both in this family.
+  if (config.rope_original && (type == "su" || type == "yarn")) type = "longrope";
   if (type == "default") {
     rope.scaling = NoScaling{};
     refuse_others({});
@@ -224,6 +251,10 @@ void read_rope_object(ConfigReader& reader, const FamilyConfig& config, const st
     factor(dynamic.factor);
     rope.scaling = dynamic;
     refuse_others({"factor"});
+  } else if (type == "longrope") {
+    rope.scaling = longrope_of(reader, config, in, object, original);
+    refuse_others(
+        {"short_factor", "long_factor", "factor", "attention_factor", "original_max_position_embeddings"});
   } else if (type == "llama3") {
     Llama3Scaling llama3{.original_max_positions = original};
     factor(llama3.factor);
@@ -250,7 +281,7 @@ void read_rope_object(ConfigReader& reader, const FamilyConfig& config, const st
     refuse_others({"factor", "beta_fast", "beta_slow", "attention_factor", "truncate", "mscale",
                    "mscale_all_dim", "original_max_position_embeddings"});
   } else {
-    reader.refuse(in + "rope_type", "default, linear, dynamic, yarn or llama3", type);
+    reader.refuse(in + "rope_type", "default, linear, dynamic, yarn, llama3 or longrope", type);
   }
 }
 
@@ -307,7 +338,7 @@ void read_neox_rope(ConfigReader& reader, FamilyConfig& config) {
 void read_rope_by_layer(ConfigReader& reader, FamilyConfig& config) {
   read_partial(reader, config);
   const json* parameters = reader.find("rope_parameters");
-  const bool decoder = config.kind == FamilyKind::decoder;
+  const bool decoder = !config.model_type.starts_with("modernbert");
   const char* full_key = decoder ? "rope_theta" : "global_rope_theta";
   const char* window_key = decoder ? "rope_local_base_freq" : "local_rope_theta";
   read_theta(reader, full_key, config.rope);

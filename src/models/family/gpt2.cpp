@@ -8,27 +8,8 @@ namespace fovea::models {
 namespace {
 
 using autograd::Activation;
-using nn::NormSpec;
 using Layout = TensorRule::Layout;
 using C = FamilyConfig;
-
-C gpt_defaults(const char* type, std::int64_t vocabulary, std::int64_t dim, std::int64_t layers,
-               std::int64_t heads) {
-  C defaults;
-  defaults.model_type = type;
-  defaults.vocabulary = vocabulary;
-  defaults.dim = dim;
-  defaults.layers = layers;
-  defaults.heads = heads;
-  defaults.positions = 2048;
-  defaults.norm = NormSpec::Kind::layer;
-  defaults.norm_epsilon = 1e-5;
-  defaults.gated = false;
-  defaults.output_bias = defaults.mlp_bias = true;
-  defaults.learned_positions = true;
-  defaults.rotary = false;
-  return defaults;
-}
 
 C gpt2_defaults(const char* type) {
   C defaults = gpt_defaults(type, 50257, 768, 12, 12);
@@ -96,79 +77,6 @@ Family gpt_bigcode() {
           .heads = decoder_heads("classifier"),
           .prefix = "transformer.",
           .copies = {"*.attn.bias", "*.attn.masked_bias"}};
-}
-
-void read_projected_embedding(ConfigReader& reader, C& config) {
-  const nlohmann::json* value = reader.find("word_embed_proj_dim");
-  if (value && *value != config.dim)
-    reader.refuse("word_embed_proj_dim", "the hidden_size, " + std::to_string(config.dim), *value);
-}
-
-Family opt() {
-  C defaults = gpt_defaults("opt", 50272, 768, 12, 12);
-  defaults.feed_forward = 3072;
-  defaults.activation = Activation::relu;
-  defaults.query_bias = true;
-  defaults.first_position_row = 2;
-  return {.defaults = defaults,
-          .classes = {{"OPTForCausalLM", FamilyHead::language},
-                      {"OPTModel"},
-                      {"OPTForSequenceClassification", FamilyHead::sequence_labels},
-                      {"OPTForQuestionAnswering", FamilyHead::answer}},
-          .fields = joined(size_fields(), {{"ffn_dim", SizeField{&C::feed_forward, most_dim}},
-                                           {"activation_function", ActivationField{&C::activation}},
-                                           {"word_embed_proj_dim", read_projected_embedding},
-                                           {"do_layer_norm_before", FixedField{"true"}},
-                                           {"_remove_final_layer_norm", FixedField{"false"}},
-                                           {"layer_norm_elementwise_affine", FixedField{"true"}},
-                                           {"enable_bias", FixedField{"true"}}}),
-          .tensors = {{"model.embed_tokens", "model.decoder.embed_tokens"},
-                      {"model.embed_positions", "model.decoder.embed_positions"},
-                      {"model.layers.*.self_attn.q_proj", "model.decoder.layers.*.self_attn.q_proj"},
-                      {"model.layers.*.self_attn.k_proj", "model.decoder.layers.*.self_attn.k_proj"},
-                      {"model.layers.*.self_attn.v_proj", "model.decoder.layers.*.self_attn.v_proj"},
-                      {"model.layers.*.self_attn.out_proj", "model.decoder.layers.*.self_attn.out_proj"},
-                      {"model.layers.*.self_attn_layer_norm", "model.decoder.layers.*.self_attn_layer_norm"},
-                      {"model.layers.*.fc1", "model.decoder.layers.*.fc1"},
-                      {"model.layers.*.fc2", "model.decoder.layers.*.fc2"},
-                      {"model.layers.*.final_layer_norm", "model.decoder.layers.*.final_layer_norm"},
-                      {"model.layer_norm", "model.decoder.final_layer_norm"},
-                      {"lm_head", "lm_head"}},
-          .heads = decoder_heads(),
-          .prefix = "model."};
-}
-
-// Sines are counted from 2. Where the padding is another id than 0 or 1, transformers takes its row of the
-// sines for zeros.
-void read_xglm_positions(ConfigReader& reader, C& config) {
-  const nlohmann::json* pad = reader.find("pad_token_id");
-  if (pad && *pad != 0 && *pad != 1) reader.refuse("pad_token_id", "0 or 1", *pad);
-  set_fairseq_sines(reader, config, "d_model", 2);
-}
-
-Family xglm() {
-  C defaults = gpt_defaults("xglm", 256008, 1024, 24, 16);
-  defaults.feed_forward = 4096;
-  defaults.activation = Activation::gelu;
-  defaults.query_bias = defaults.scale_embedding = true;
-  defaults.pad_id = 1;
-  defaults.eos_ids = {2};
-  return {.defaults = defaults,
-          .classes = {{"XGLMForCausalLM", FamilyHead::language}, {"XGLMModel"}},
-          .fields = {{"vocab_size", SizeField{&C::vocabulary, most_vocabulary}},
-                     {"d_model", SizeField{&C::dim, most_dim}},
-                     {"ffn_dim", SizeField{&C::feed_forward, most_dim}},
-                     {"num_layers", SizeField{&C::layers, most_layers}},
-                     {"attention_heads", SizeField{&C::heads, most_dim}},
-                     {"max_position_embeddings", SizeField{&C::positions, most_positions}},
-                     {"activation_function", ActivationField{&C::activation}},
-                     {"scale_embedding", FlagField{&C::scale_embedding}},
-                     {"tie_word_embeddings", FlagField{&C::tied}},
-                     {"decoder_start_token_id", NoEffect{}},
-                     {"pad_token_id", read_xglm_positions}},
-          .tensors = {{"*", "*"}},
-          .prefix = "model.",
-          .copies = {"*.embed_positions.weights"}};
 }
 
 // attention_layers, or attention_types, which has the same in runs: [[["global", "local"], 12]].
@@ -363,7 +271,7 @@ Family mpt() {
 }  // namespace
 
 std::vector<Family> gpt2_families() {
-  return {gpt2(), gpt_bigcode(), opt(), xglm(), gpt_neo(), bloom(), mpt()};
+  return {gpt2(), gpt_bigcode(), gpt_neo(), bloom(), mpt()};
 }
 
 }  // namespace fovea::models

@@ -1,6 +1,7 @@
 // Decoders that are Llama's block with other values. Facts and names: transformers 5.23, and its older forms.
 #include <string>
 
+#include "fovea/attention/expression.h"
 #include "models/family/decoder_parts.h"
 
 namespace fovea::models {
@@ -17,13 +18,18 @@ std::vector<TensorRule> fused_gate_tensors() {
           {"model.layers.*.fc2", "model.layers.*.mlp.down_proj"}};
 }
 
-// Of scalings that take the positions of the first training from here, and not from rope_parameters.
 void read_original_positions(ConfigReader& reader, C& config) {
-  const nlohmann::json* value = reader.find("original_max_position_embeddings");
+  const char* key = "original_max_position_embeddings";
+  if (const nlohmann::json* value = reader.find(key))
+    config.rope_original = reader.size(key, *value, 1, most_positions).value_or(1);
+}
+
+// transformers refuses the other scalings in this family.
+void read_phi3_rope(ConfigReader& reader, C& config) {
+  read_rope(reader, config);
   const RopeScaling& scaling = config.rope.scaling;
-  if (value && !std::holds_alternative<NoScaling>(scaling) && !std::holds_alternative<LinearScaling>(scaling))
-    reader.refuse("original_max_position_embeddings",
-                  "no such key beside a rope_type of dynamic, yarn or llama3", *value);
+  if (!std::holds_alternative<NoScaling>(scaling) && !std::holds_alternative<LongRopeScaling>(scaling))
+    reader.refuse("rope_parameters.rope_type", "default or longrope", to_string(config.rope));
 }
 
 Family phi3() {
@@ -31,11 +37,12 @@ Family phi3() {
   defaults.positions = 4096;
   defaults.norm_epsilon = 1e-5;
   defaults.rotary_share = 1.0;
+  defaults.rope_original = 4096;
   Family family = llama_family(defaults, decoder_classes("Phi3"),
                                {{"sliding_window", OptionalSizeField{&C::window, most_positions}},
                                 {"layer_types", read_layer_types},
-                                {"rope_parameters", read_rope},
                                 {"original_max_position_embeddings", read_original_positions},
+                                {"rope_parameters", read_phi3_rope},
                                 // Of the published files, which no release reads.
                                 {"attention_bias", FixedField{"false"}}});
   family.tensors = joined({{"model.embed_tokens", "model.embed_tokens"},
@@ -303,11 +310,63 @@ Family nemotron() {
           .prefix = "model."};
 }
 
+// Without rope_parameters there is a scaling, and then rope_theta alone is not read.
+void read_cwm_rope(ConfigReader& reader, C& config) {
+  const nlohmann::json* theta = reader.find("rope_theta");
+  if (theta && *theta != config.rope.base && !reader.find("rope_parameters") && !reader.find("rope_scaling"))
+    reader.refuse("rope_theta", "rope_parameters beside it, without which transformers takes 1000000",
+                  *theta);
+  read_rope(reader, config);
+}
+
+// Each fourth layer has no window, from the first on.
+Family cwm() {
+  C defaults = llama_defaults("cwm", 128256, 6144, 21504, 64, 48);
+  defaults.kv_heads = 8;
+  defaults.head_dim = 128;
+  defaults.positions = 131072;
+  defaults.norm_epsilon = 1e-5;
+  defaults.window = 8192;
+  defaults.rope = {.base = 1e6, .scaling = Llama3Scaling{.factor = 16.0, .original_max_positions = 8192}};
+  defaults.eos_ids = {128001, 128008, 128009};
+  const ReadFunction layers = [](ConfigReader& reader, C& config) {
+    layer_types_or(reader, config, [](std::int64_t i) { return i % 4 != 0; });
+  };
+  return llama_family(defaults, {{"CwmForCausalLM", FamilyHead::language}, {"CwmModel"}},
+                      {{"mlp_bias", FlagField{&C::mlp_bias}},
+                       {"sliding_window", OptionalSizeField{&C::window, most_positions}},
+                       {"layer_types", layers},
+                       {"rope_parameters", read_cwm_rope}});
+}
+
+// Layer norms, and no gates.
+Family jais2() {
+  C defaults = llama_defaults("jais2", 150272, 3328, 26624, 32, 26);
+  defaults.positions = 8192;
+  defaults.norm = NormSpec::Kind::layer;
+  defaults.norm_epsilon = 1e-5;
+  defaults.gated = false;
+  defaults.activation = autograd::Activation::relu_squared;
+  defaults.query_bias = defaults.output_bias = defaults.mlp_bias = true;
+  defaults.eos_ids = {150024};
+  return {.defaults = defaults,
+          .classes = {{"Jais2ForCausalLM", FamilyHead::language}, {"Jais2Model"}},
+          .fields = joined(llama_sizes(), {{"head_dim", SizeField{&C::head_dim, most_dim}},
+                                           {"layer_norm_eps", NumberField{&C::norm_epsilon}},
+                                           {"hidden_act", ActivationField{&C::activation}},
+                                           {"attention_bias", read_attention_bias},
+                                           {"mlp_bias", FlagField{&C::mlp_bias}},
+                                           {"rope_parameters", read_rope}}),
+          .tensors = plain_tensors(),
+          .heads = decoder_heads(),
+          .prefix = "model."};
+}
+
 }  // namespace
 
 std::vector<Family> llama_relatives() {
-  return {phi3(),    glm(),  glm4(),  helium(), ernie4_5(), seed_oss(), stablelm(),
-          exaone4(), olmo(), olmo2(), olmo3(),  granite(),  arcee(),    nemotron()};
+  return {phi3(), glm(),   glm4(),  helium(),  ernie4_5(), seed_oss(), stablelm(), exaone4(),
+          olmo(), olmo2(), olmo3(), granite(), arcee(),    nemotron(), cwm(),      jais2()};
 }
 
 }  // namespace fovea::models

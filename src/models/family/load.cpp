@@ -127,10 +127,12 @@ const char* kind_of(FamilyKind kind) {
 // A folder that names no class has the masked head if its tensors are there.
 FamilyConfig with_head(FamilyConfig config, const files::WeightFile& weights) {
   const Family& family = *find_family(config.model_type);
-  if (!config.architecture.empty() || !head_of(family, FamilyHead::masked)) return config;
+  const HeadRow* head = head_of(family, FamilyHead::masked);
+  if (!config.architecture.empty() || !head) return config;
   FamilyConfig masked = config;
   masked.head = FamilyHead::masked;
-  return FamilyTensors(weights, family, masked).has("head.dense.weight") ? masked : config;
+  const char* first = head->layers.dense ? "head.dense.weight" : "head.output.weight";
+  return FamilyTensors(weights, family, masked).has(first) ? masked : config;
 }
 
 // Calls `make` with the config of a folder and its tensors.
@@ -155,7 +157,10 @@ namespace {
 HeadSpec head_spec(const FamilyConfig& config) {
   const auto bias = [](bool with) { return with ? nn::Linear::Bias::with : nn::Linear::Bias::without; };
   const HeadLayers& layers = config.head_layers;
-  HeadSpec head{.pooling = layers.pooling, .pad_id = config.pad_id, .bias = bias(layers.bias)};
+  HeadSpec head{.pooling = layers.pooling,
+                .pad_id = config.pad_id,
+                .pools_late = layers.pools_late,
+                .bias = bias(layers.bias)};
   if (layers.at_eos) head.row_of_id = config.eos_ids.at(0);
   const bool masked = config.head == FamilyHead::masked;
   head.outputs = masked                              ? config.vocabulary
@@ -181,13 +186,18 @@ LanguageModelSpec language_model_spec(const FamilyConfig& config) {
   spec.embedding_factor = static_cast<float>(embedding_factor_of(config));
   if (!config.tied && config.head == FamilyHead::language) spec.output = LanguageModelSpec::Output::own;
   if (config.logit_bias && config.head == FamilyHead::language) spec.bias = nn::Linear::Bias::with;
+  if (const HeadLayers& layers = config.head_layers; layers.dense && config.head == FamilyHead::language)
+    spec.dense = {.activation = *layers.activation,
+                  .bias = layers.dense_bias ? nn::Linear::Bias::with : nn::Linear::Bias::without,
+                  .norm = layers.norm ? std::optional(norm_of(config)) : std::nullopt};
   spec.logit_factor = static_cast<float>(config.logit_factor);
   if (config.logit_cap) spec.logit_cap = static_cast<float>(*config.logit_cap);
   return spec;
 }
 
 TextEncoderSpec text_encoder_spec(const FamilyConfig& config) {
-  TextEncoderSpec spec{.vocabulary = config.vocabulary, .token_types = config.token_types};
+  TextEncoderSpec spec{
+      .vocabulary = config.vocabulary, .token_types = config.token_types, .task_types = config.task_types};
   spec.stack = stack_of(config);
   if (config.kind == FamilyKind::encoder && config.first_position_row > 0)
     spec.pad_id = config.first_position_row - 1;

@@ -37,6 +37,7 @@ constexpr std::pair<std::string_view, const char*> known[] = {
     {"diffllama", "differential attention, which families here do not have"},
     {"dots1", experts},
     {"ernie4_5_moe", experts},
+    {"esm", "a factor of embeddings that follows from how many ids of a text are masked"},
     {"falcon_h1", "attention and a recurrence side by side in one block, and blocks here have one mixer"},
     {"flex_olmo", experts},
     {"fnet", "a Fourier transform in the place of attention"},

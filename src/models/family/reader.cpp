@@ -266,6 +266,10 @@ void complete(ConfigReader& reader, FamilyConfig& config) {
   try {
     check_rope(config.rope);
     if (config.window_rope) check_rope(*config.window_rope);
+    // transformers reads texts of any length; the factor says for how many times the training's it is meant.
+    if (const auto* dynamic = std::get_if<DynamicNtkScaling>(&config.rope.scaling))
+      config.positions = static_cast<std::int64_t>(
+          std::min(static_cast<double>(config.positions) * dynamic->factor, most_positions - 1.0));
   } catch (const InvalidArgument& error) {
     reader.refuse("rope_parameters", error.argument() + ": " + error.expected(), error.got());
   }
@@ -287,8 +291,9 @@ std::optional<Activation> activation_of(std::string_view name) {
 const std::vector<Family>& all_families() {
   static const std::vector<Family> table = [] {
     std::vector<Family> rows = gpt2_families();
-    for (const auto& more : {decoder_families(), llama_relatives(), side_by_side_families(),
-                             recurrent_families(), encoder_families(), translator_families()})
+    for (const auto& more : {fairseq_decoders(), decoder_families(), llama_relatives(),
+                             side_by_side_families(), recurrent_families(), encoder_families(),
+                             modernbert_families(), bert_relatives(), t5_families(), translator_families()})
       rows.insert(rows.end(), more.begin(), more.end());
     return rows;
   }();

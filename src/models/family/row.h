@@ -144,11 +144,15 @@ const HeadRow* head_of(const Family& family, FamilyHead head);
 const Family* find_family(std::string_view model_type);
 const std::vector<Family>& all_families();
 std::vector<Family> gpt2_families();
+std::vector<Family> fairseq_decoders();
 std::vector<Family> decoder_families();
 std::vector<Family> llama_relatives();
 std::vector<Family> side_by_side_families();
 std::vector<Family> encoder_families();
+std::vector<Family> bert_relatives();
+std::vector<Family> modernbert_families();
 std::vector<Family> translator_families();
+std::vector<Family> t5_families();
 std::vector<Family> recurrent_families();
 
 /// What a model of another family would need: by its model_type, or by keys that ask for something that no

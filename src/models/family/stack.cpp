@@ -376,6 +376,7 @@ std::string to_json(const FamilyConfig& config) {
         {"before_first_attention", config.first_norm}}},
       {"positions", positions_of(config)},
       {"token_types", config.token_types},
+      {"task_types", config.task_types},
       {"embedding_factor", embedding_factor_of(config)},
       {"branch_factor", config.branch_factor},
       {"head",
