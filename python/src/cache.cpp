@@ -132,14 +132,14 @@ Sequence load(KvCache& cache, const nb::bytes& path, const std::string& note, st
 // The rows [begin, begin + rows) of one entry; `target` is [1, heads, rows, dim] with contiguous rows.
 void copy_rows(const KeyValueView& view, std::int64_t begin, bool values, const TensorView& target) {
   const auto element = static_cast<std::int64_t>(size_of(view.dtype));
-  const std::int64_t row_stride = values ? view.value_row_stride : view.key_row_stride,
-                     head_stride = values ? view.value_head_stride : view.key_head_stride,
-                     dim = target.size(3), end = begin + target.size(2);
+  const std::int64_t row_stride = values ? view.value_row_stride : view.key_row_stride, dim = target.size(3),
+                     end = begin + target.size(2);
   const auto copy_head = [&](std::int64_t h) {
     for (const KeyValueRun& run : view.runs) {
       const std::int64_t first = std::max(begin, run.position),
                          last = std::min(end, run.position + run.count);
       const std::byte* from = values ? run.value : run.key;
+      const std::int64_t head_stride = values ? run.value_head_stride : run.key_head_stride;
       for (std::int64_t p = first; p < last; ++p)
         std::memcpy(target.raw() + (h * target.stride(1) + (p - begin) * target.stride(2)) * element,
                     from + (h * head_stride + (p - run.position) * row_stride) * element,

@@ -11,7 +11,6 @@
 
 namespace fovea {
 
-using cache::BlockLayout;
 using cache::checked_layer;
 using cache::described;
 using cache::expect_store;
@@ -39,13 +38,10 @@ struct Written {
   Slots slots;
 };
 
-// The rows of head h of x [1, heads, rows, dim] into a block whose keys, or values, of head 0 begin at
-// `offset`, and those of the next head `head_bytes` behind them.
-void write_rows(const ConstTensorView& x, std::int64_t h, const Written& at, std::int64_t offset,
-                std::int64_t head_bytes, DType dtype) {
+// The rows of head h of x [1, heads, rows, dim] from `to` on.
+void write_rows(const ConstTensorView& x, std::int64_t h, const Written& at, std::byte* to, DType dtype) {
   const std::int64_t dim = x.size(3), row_bytes = dim * static_cast<std::int64_t>(size_of(dtype)),
                      element = static_cast<std::int64_t>(size_of(x.dtype()));
-  std::byte* to = at.slots.block + offset + h * head_bytes + at.slots.slot * row_bytes;
   for (std::int64_t r = 0; r < at.slots.count; ++r)
     write_row(x.dtype(), x.raw() + (h * x.stride(1) + (at.first + r) * x.stride(2)) * element, dtype, dim,
               to + r * row_bytes);
@@ -117,8 +113,7 @@ void KvCache::append_rows(std::int64_t layer, std::span<Sequence::State* const> 
     KeptVector<Written> written;
     for (std::int64_t row = 0; row < rows; row += written.back().slots.count)
       written.push_back({row, group.slots(state.length + pending + row, rows - row)});
-    const BlockLayout::Layer& at = group.layout().layers[place.index];
-    const std::int64_t head_bytes = at.head_bytes(group.layout().rows), heads = spec.num_kv_heads;
+    const std::int64_t heads = spec.num_kv_heads;
     const ConstTensorView keys = key.slice(0, n, 1),
                           values = has_values ? value.slice(0, n, 1) : ConstTensorView();
     // A prompt of 512 tokens with 8 heads of 128 copies 4 MB a layer.
@@ -126,8 +121,9 @@ void KvCache::append_rows(std::int64_t layer, std::span<Sequence::State* const> 
     (small ? serial_executor() : default_executor())
         .parallel_for(std::ssize(written) * heads, [&](std::int64_t unit, int) {
           const Written& to = written[static_cast<std::size_t>(unit / heads)];
-          write_rows(keys, unit % heads, to, at.key_offset, head_bytes, spec.dtype);
-          if (has_values) write_rows(values, unit % heads, to, at.value_offset, head_bytes, spec.dtype);
+          const std::int64_t h = unit % heads;
+          write_rows(keys, h, to, to.slots.row(place.index, h, false), spec.dtype);
+          if (has_values) write_rows(values, h, to, to.slots.row(place.index, h, true), spec.dtype);
         });
   }
   for (Sequence::State* state : states) state->pending[number] += rows;  // an executor may be cancelled

@@ -6,14 +6,10 @@
 #include <utility>
 
 #include "core/fnv1a.h"
-#include "core/huge_pages.h"
 #include "core/memory.h"
 
 namespace fovea::cache {
 namespace {
-
-// Blocks that are taken from the system at once where a huge page holds fewer.
-constexpr std::int64_t slab_blocks = 8;
 
 std::int64_t aligned(std::int64_t bytes) {
   return (bytes + 63) / 64 * 64;
@@ -39,6 +35,20 @@ BlockLayout BlockLayout::of(std::vector<Layer> layers, std::int64_t rows) {
   }
   layout.layers = std::move(layers);
   return layout;
+}
+
+KeyValueRun BlockLayout::run(std::size_t index, const std::byte* data, std::int64_t slot,
+                             std::int64_t position, std::int64_t count) const {
+  const Layer& layer = layers[index];
+  const std::int64_t head_stride =
+      layer.head_bytes(rows) / static_cast<std::int64_t>(size_of(layer.spec.dtype));
+  return {.position = position,
+          .count = count,
+          .key = data + layer.key_offset + slot * layer.key_bytes(),
+          .value =
+              layer.spec.value_dim > 0 ? data + layer.value_offset + slot * layer.value_row_bytes() : nullptr,
+          .key_head_stride = head_stride,
+          .value_head_stride = head_stride};
 }
 
 void BlockLayout::copy_rows(const std::byte* source, std::int64_t from, std::int64_t count,
@@ -70,14 +80,17 @@ Pool::~Pool() {
   drop_free_memory();
 }
 
-bool Pool::make_room(std::int64_t bytes) noexcept {
+bool Pool::has_free_page(std::int64_t bytes, const PageMemory* pages) const noexcept {
+  if (pages) return pages->has_free();
+  return std::any_of(pages_.begin(), pages_.end(), [&](const auto& one) {
+    return one.second.page_bytes() == bytes && one.second.has_free();
+  });
+}
+
+bool Pool::make_room(std::int64_t bytes, const PageMemory* pages) noexcept {
   if (bytes > limit_ - (used_ - prefixes_)) return false;  // all prefixes together would not be enough
   while (bytes > limit_ - used_ && !kept_.empty()) drop_oldest_prefix();
-  // A free block of this size serves as well as memory of the system.
-  if (bytes > limit_ - used_ - free_bytes_) {
-    const auto found = free_.find(bytes);
-    if (found == free_.end() || found->second.empty()) drop_free_memory();
-  }
+  if (bytes > limit_ - used_ - free_bytes_ && !has_free_page(bytes, pages)) drop_free_memory();
   return bytes <= limit_ - used_;
 }
 
@@ -91,24 +104,34 @@ Ref<Block> Pool::take(std::shared_ptr<const BlockLayout> layout) {
   auto block = std::make_unique<Block>();
   block->pool = shared_from_this();
   block->bytes = bytes;
-  const bool reused = layout->reused;
   block->layout = std::move(layout);
   const std::lock_guard lock(mutex_);
   if (!make_room(bytes)) throw CacheFull(bytes, used_, limit_);
-  if (reused) {
-    std::vector<Free>& free = free_[bytes];
-    if (free.empty()) add_slab(bytes);
-    block->data = free.back().data;
-    block->slab = free.back().slab;
-    free.pop_back();
-    ++block->slab->used;
-    free_bytes_ -= bytes;
-  } else {
-    // As tensors have it. From operator new, the memory of the rows that a translator's decoder reads went
-    // back to the system with each batch: 8 x 128 ids took 6 % longer for new pages.
-    block->memory = allocate_elements(static_cast<std::size_t>(bytes));
-    block->data = block->memory.get();
-  }
+  // As tensors have it. From operator new, the memory of the rows that a translator's decoder reads went back
+  // to the system with each batch: 8 x 128 ids took 6 % longer for new pages.
+  block->memory = allocate_elements(static_cast<std::size_t>(bytes));
+  block->data = block->memory.get();
+  used_ += bytes;
+  return Ref<Block>(block.release());
+}
+
+Ref<Block> Pool::take_page(const std::shared_ptr<const BlockLayout>& layout, const Block* last,
+                           std::int64_t wanted) {
+  const std::int64_t bytes = layout->bytes;
+  auto block = std::make_unique<Block>();
+  block->pool = shared_from_this();
+  block->bytes = bytes;
+  const std::lock_guard lock(mutex_);
+  PageMemory& pages = pages_.try_emplace(layout.get(), layout).first->second;
+  if (!make_room(bytes, &pages)) throw CacheFull(bytes, used_, limit_);
+  const std::int64_t before = pages.pages();
+  block->page = pages.take(last && last->pages == &pages ? last->page : PageMemory::Page(), wanted,
+                           (limit_ - used_ - free_bytes_) / bytes);
+  block->pages = &pages;
+  block->data = pages.data(block->page);
+  block->layout = pages.layout(block->page);
+  block->first = pages.first_slot(block->page);
+  free_bytes_ += (pages.pages() - before - 1) * bytes;
   used_ += bytes;
   return Ref<Block>(block.release());
 }
@@ -157,9 +180,8 @@ void Pool::drop_name(const Block& page) noexcept {
 void Pool::release(Block* block) noexcept {
   drop_name(*block);
   used_ -= block->bytes;
-  if (block->slab) {
-    free_.find(block->bytes)->second.push_back({block->data, block->slab});  // add_slab has reserved for it
-    --block->slab->used;
+  if (block->pages) {
+    block->pages->give_back(block->page);
     free_bytes_ += block->bytes;
   } else if (block->mapping) {
     mapped_ -= block->bytes;
@@ -183,40 +205,7 @@ void Pool::drop_prefixes() noexcept {
 }
 
 void Pool::drop_free_memory() noexcept {
-  for (auto& [bytes, slabs] : slabs_) {
-    std::vector<Free>& free = free_.find(bytes)->second;
-    for (auto slab = slabs.begin(); slab != slabs.end();) {
-      if (slab->used > 0) {
-        ++slab;
-        continue;
-      }
-      std::erase_if(free, [&](const Free& one) { return one.slab == &*slab; });
-      free_bytes_ -= slab->blocks * bytes;
-      slab = slabs.erase(slab);
-    }
-  }
-}
-
-// The first block alone, on small pages: a short text writes a few rows of each layer, and huge pages would
-// bring in the whole block and what lies beside it, 8 MB for GPT-2. Then as many blocks as fill a huge page,
-// or slab_blocks if those are more, as far as the limit allows; at least one.
-void Pool::add_slab(std::int64_t block_bytes) {
-  std::vector<Free>& free = free_[block_bytes];
-  std::list<Slab>& slabs = slabs_[block_bytes];
-  const bool first = slabs.empty();
-  const std::int64_t allowed = (limit_ - used_ - free_bytes_) / block_bytes,
-                     full = std::max(static_cast<std::int64_t>(huge_page) / block_bytes, slab_blocks),
-                     blocks = first ? 1 : std::max<std::int64_t>(std::min(full, allowed), 1);
-  std::int64_t all = blocks;
-  for (const Slab& slab : slabs) all += slab.blocks;
-  free.reserve(static_cast<std::size_t>(all));
-  const auto bytes = static_cast<std::size_t>(blocks * block_bytes);
-  slabs.push_back(
-      {first ? allocate_on_small_pages(bytes) : allocate_elements(bytes), blocks * block_bytes, blocks, 0});
-  Slab& slab = slabs.back();
-  // Handed out from the beginning of the slab on.
-  for (std::int64_t n = blocks; n-- > 0;) free.push_back({slab.memory.get() + n * block_bytes, &slab});
-  free_bytes_ += slab.bytes;
+  for (auto& [layout, pages] : pages_) free_bytes_ -= pages.drop_free_slabs() * pages.page_bytes();
 }
 
 Block* Pool::known(std::uint64_t hash, std::uint64_t parent,

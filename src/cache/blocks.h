@@ -1,5 +1,5 @@
 // Memory of a cache: blocks that hold rows of several layers, a limit on all of them together, and the full
-// pages that start(ids) can find. Here is memory; cache/rows.h says which rows lie where in it.
+// pages that start(ids) can find. cache/rows.h says which rows of a sequence lie in which block.
 #pragma once
 
 #include <cstddef>
@@ -12,54 +12,23 @@
 #include <unordered_map>
 #include <vector>
 
+#include "cache/block_layout.h"
+#include "cache/page_memory.h"
 #include "cache/shared.h"
-#include "fovea/cache/kv_cache.h"
 
 namespace fovea::cache {
 
 class Pool;
 
-/// Where the rows of each layer of a group stand in a block: [kv_head][K|V][row][dim] a layer, layer after
-/// layer, each layer at a multiple of 64 bytes. Keys and values of a head lie side by side because a kernel
-/// reads them by turns. With all keys before all values, decoding of bf16 over pages of 16 took a tenth more
-/// (docs/performance.md).
-struct BlockLayout {
-  struct Layer {
-    std::int64_t number = 0;  // among all layers of the cache
-    CacheLayer spec;
-    std::int64_t key_offset = 0, value_offset = 0;  // bytes; equal where values are the first of keys
-    std::int64_t key_bytes() const { return spec.head_dim * static_cast<std::int64_t>(size_of(spec.dtype)); }
-    std::int64_t value_bytes() const {
-      return spec.values == CacheValues::own ? spec.value_dim * static_cast<std::int64_t>(size_of(spec.dtype))
-                                             : 0;
-    }
-    /// From head to head in a block of so many rows.
-    std::int64_t head_bytes(std::int64_t rows) const { return rows * (key_bytes() + value_bytes()); }
-  };
-  std::vector<Layer> layers;
-  std::int64_t rows = 0, bytes = 0;
-  bool reused = false;  ///< blocks of this size will be needed again: pages
-  /// The same layers in a block of so many rows.
-  static BlockLayout of(std::vector<Layer> layers, std::int64_t rows);
-  /// Copies `count` rows, from row `from` of a block of this layout to row `to` of one of layout `target`.
-  void copy_rows(const std::byte* source, std::int64_t from, std::int64_t count, const BlockLayout& target,
-                 std::byte* destination, std::int64_t to) const;
-};
-
-/// Memory that blocks of one size are cut from: the first block, then a huge page or more. Neighbouring pages
-/// then share entries of the processor's address cache.
-struct Slab {
-  std::shared_ptr<std::byte[]> memory;
-  std::int64_t bytes = 0, blocks = 0, used = 0;
-};
-
 /// Memory for rows, and what identifies a page by its ids.
 struct Block : Counted {
   std::shared_ptr<Pool> pool;  // outlives the cache where a view holds a block
+  /// Of the memory that the block's rows lie in, from slot `first` on. Pages share it with their neighbours.
   std::byte* data = nullptr;
-  std::int64_t bytes = 0;
   std::shared_ptr<const BlockLayout> layout;
-  Slab* slab = nullptr;                 // null: `data` is in `memory`, or in `mapping`
+  std::int64_t first = 0, bytes = 0;    // `bytes` of the block alone
+  PageMemory* pages = nullptr;          // null: `data` is in `memory`, or in `mapping`
+  PageMemory::Page page;                // of `pages`
   std::shared_ptr<std::byte[]> memory;  // the block's own
   std::shared_ptr<const void> mapping;  // a file that the rows lie in; they are then never written
   /// A page that start(ids) can find has a serial number; `parent` is the chain of the page before it.
@@ -82,8 +51,12 @@ class Pool : public std::enable_shared_from_this<Pool> {
 
   /// Throws CacheFull unless blocks of `bytes` together can be taken now. Drops prefixes to make room.
   void expect_room(std::int64_t bytes);
-  /// Throws CacheFull, std::bad_alloc.
+  /// A block with memory of its own. Throws CacheFull, std::bad_alloc.
   Ref<Block> take(std::shared_ptr<const BlockLayout> layout);
+  /// A page, if possible behind `last`, which may be null: else the first of `wanted` neighbours, of which
+  /// the next ones are meant for the same sequence. Throws CacheFull, std::bad_alloc.
+  Ref<Block> take_page(const std::shared_ptr<const BlockLayout>& layout, const Block* last,
+                       std::int64_t wanted);
   /// A block whose rows are at `data` in a mapped file. Throws CacheFull, std::bad_alloc.
   Ref<Block> adopt(std::shared_ptr<const BlockLayout> layout, std::byte* data,
                    std::shared_ptr<const void> mapping);
@@ -115,19 +88,15 @@ class Pool : public std::enable_shared_from_this<Pool> {
   void drop_name(const Block& page) noexcept;
   void drop_oldest_prefix() noexcept;
   void drop_free_memory() noexcept;
-  void add_slab(std::int64_t block_bytes);
-  bool make_room(std::int64_t bytes) noexcept;
+  // A free page is as good as memory of the system: of `pages`, or, without it, any of so many bytes.
+  bool make_room(std::int64_t bytes, const PageMemory* pages = nullptr) noexcept;
+  bool has_free_page(std::int64_t bytes, const PageMemory* pages) const noexcept;
   Block* known(std::uint64_t hash, std::uint64_t parent, std::span<const std::int32_t> ids) const noexcept;
 
   std::mutex mutex_;
   std::int64_t limit_, prefix_limit_, used_ = 0, prefixes_ = 0, mapped_ = 0, free_bytes_ = 0;
   std::uint64_t serials_ = 0;
-  struct Free {
-    std::byte* data;
-    Slab* slab;
-  };
-  std::map<std::int64_t, std::vector<Free>> free_;  // by bytes; has room for every block of the slabs
-  std::map<std::int64_t, std::list<Slab>> slabs_;   // the same
+  std::map<const BlockLayout*, PageMemory> pages_;  // by the layout of a page
   std::unordered_map<std::uint64_t, std::uint64_t> roots_;
   std::unordered_multimap<std::uint64_t, Block*> known_;
   // Pages that no sequence holds, the last used first, and where each stands in that list.

@@ -54,20 +54,13 @@ class BufferRows final : public BlockRows<BufferRows, BufferPlace> {
     const std::int64_t end = turn_ > 0 && position < sinks_ ? sinks_ : layout_->rows;
     count = std::min(count, end - slot);
     place_.lowest = std::max(place_.lowest, lowest_after(position + count));
-    return {block_->data, slot, count};
+    return {layout_.get(), block_->data, slot, count};
   }
 
   void runs(std::size_t index, std::int64_t length, std::vector<KeyValueRun>& to) const override {
     if (length == 0) return;
-    const BlockLayout::Layer& layer = layout_->layers[index];
     const auto add = [&](std::int64_t begin, std::int64_t end) {
-      if (begin >= end) return;
-      const std::int64_t slot = slot_of(begin);
-      to.push_back({begin, end - begin, block_->data + layer.key_offset + slot * layer.key_bytes(),
-                    layer.spec.value_dim == 0 ? nullptr
-                    : layer.spec.values == CacheValues::own
-                        ? block_->data + layer.value_offset + slot * layer.value_bytes()
-                        : block_->data + layer.key_offset + slot * layer.key_bytes()});
+      if (begin < end) to.push_back(layout_->run(index, block_->data, slot_of(begin), begin, end - begin));
     };
     if (turn_ == 0) return add(0, length);
     add(0, std::min(sinks_, length));

@@ -34,23 +34,24 @@ std::int64_t count_of(std::span<const PositionRange> ranges) {
 template <class Piece>
 void visit_block(Rows& rows, std::span<const PositionRange> ranges, std::int64_t file_rows,
                  const Piece& piece) {
-  const BlockLayout& layout = rows.layout();
-  const auto visit = [&](std::int64_t offset, std::int64_t row_bytes) {
+  const std::vector<BlockLayout::Layer>& layers = rows.layout().layers;
+  const auto visit = [&](std::size_t index, std::int64_t h, bool value) {
+    const std::int64_t row_bytes = value ? layers[index].value_bytes() : layers[index].key_bytes();
     for (const PositionRange& range : ranges) {
       for (std::int64_t at = range.begin; at < range.end;) {
         const Slots slots = rows.slots(at, range.end - at);
-        piece(slots.block + offset + slots.slot * row_bytes, slots.count * row_bytes);
+        piece(slots.row(index, h, value), slots.count * row_bytes);
         at += slots.count;
       }
     }
     piece(nullptr, (file_rows - count_of(ranges)) * row_bytes);
   };
-  for (const BlockLayout::Layer& layer : layout.layers) {
+  for (std::size_t index = 0; index < layers.size(); ++index) {
+    const BlockLayout::Layer& layer = layers[index];
     const std::int64_t heads = layer.spec.num_kv_heads;
     for (std::int64_t h = 0; h < heads; ++h) {
-      const std::int64_t head = h * layer.head_bytes(layout.rows);
-      visit(head + layer.key_offset, layer.key_bytes());
-      if (layer.value_bytes() > 0) visit(head + layer.value_offset, layer.value_bytes());
+      visit(index, h, false);
+      if (layer.value_bytes() > 0) visit(index, h, true);
     }
     piece(nullptr, (64 - heads * layer.head_bytes(file_rows) % 64) % 64);
   }

@@ -52,9 +52,8 @@ KvCache::Impl::Impl(KvCacheOptions given) : options(std::move(given)) {
       most_pending = std::min(most_pending, ring->slack);
   }
   for (std::size_t g = 0; g < groups.size(); ++g) {
-    BlockLayout layout = BlockLayout::of(std::move(layers[g]), cache::rows_of_block(groups[g].store));
-    layout.reused = std::holds_alternative<Paged>(groups[g].store);
-    groups[g].layout = std::make_shared<const BlockLayout>(std::move(layout));
+    groups[g].layout = std::make_shared<const BlockLayout>(
+        BlockLayout::of(std::move(layers[g]), cache::rows_of_block(groups[g].store)));
   }
   pool = std::make_shared<Pool>(options.limit_bytes, options.prefix_bytes);
 }
@@ -202,9 +201,6 @@ KeyValueView KvCache::view(std::int64_t layer, const Sequence& sequence) const {
   view.value_dim = spec.value_dim;
   view.dtype = spec.dtype;
   view.value_row_stride = spec.values == CacheValues::own ? spec.value_dim : spec.head_dim;
-  view.key_head_stride = view.value_head_stride =
-      rows.layout().layers[place.index].head_bytes(rows.layout().rows) /
-      static_cast<std::int64_t>(size_of(spec.dtype));
   rows.runs(place.index, view.length, view.runs);
   view.owner = rows.owner();
   return view;
@@ -295,7 +291,7 @@ void KvCache::keep(Sequence& sequence, std::span<const std::int64_t> path) {
     copies.emplace_back(static_cast<std::size_t>(layouts.back().bytes));
     for (std::int64_t n = 0; n < kept; ++n) {
       const Slots from = group->slots(state.length + path[static_cast<std::size_t>(n)], 1);
-      group->layout().copy_rows(from.block, from.slot, 1, layouts.back(), copies.back().data(), n);
+      from.layout->copy_rows(from.block, from.slot, 1, layouts.back(), copies.back().data(), n);
     }
   }
   try {
@@ -308,7 +304,7 @@ void KvCache::keep(Sequence& sequence, std::span<const std::int64_t> path) {
     Rows& group = *state.groups[g];
     for (std::int64_t n = 0; n < kept; ++n) {
       const Slots to = group.slots(state.length + n, 1);
-      layouts[g].copy_rows(copies[g].data(), n, 1, group.layout(), to.block, to.slot);
+      layouts[g].copy_rows(copies[g].data(), n, 1, *to.layout, to.block, to.slot);
     }
   }
   std::fill(state.pending.begin(), state.pending.end(), static_cast<std::int64_t>(path.size()));

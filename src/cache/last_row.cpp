@@ -33,9 +33,10 @@ class LastRowRows final : public BlockRows<LastRowRows, LastRowPlace> {
     if (has_room(rows)) return;
     (block_ ? next_ : block_) = pool_->take(layout_);
   }
-  Slots slots(std::int64_t, std::int64_t) override { return {block_->data, place_.slot, 1}; }
+  Slots slots(std::int64_t, std::int64_t) override { return {layout_.get(), block_->data, place_.slot, 1}; }
   Slots next_row() override {
-    return next_ ? Slots{next_->data, 0, 1} : Slots{block_->data, 1 - place_.slot, 1};
+    return next_ ? Slots{layout_.get(), next_->data, 0, 1}
+                 : Slots{layout_.get(), block_->data, 1 - place_.slot, 1};
   }
   void commit(std::int64_t length) override {
     place_ = {next_ ? 0 : 1 - place_.slot, length};
@@ -138,10 +139,9 @@ void KvCache::replace_rows(std::int64_t layer, std::span<Sequence::State* const>
 std::byte* KvCache::place_of_next_row(std::size_t layer, Sequence::State& state) {
   const Impl::Place& place = impl_->places[layer];
   Rows& group = *state.groups[place.group];
-  const BlockLayout::Layer& at = group.layout().layers[place.index];
   const Slots slots = group.next_row();
   state.pending[layer] = state.reserved;
-  return slots.block + at.key_offset + slots.slot * at.key_bytes();
+  return slots.row(place.index, 0, false);
 }
 
 TensorView KvCache::next_row(std::int64_t layer, Sequence& sequence) {
@@ -161,9 +161,8 @@ ConstTensorView KvCache::last_row(std::int64_t layer, const Sequence& sequence) 
   if (state.length == 0) return {};
   const Impl::Place& place = impl_->places[number];
   Rows& group = *state.groups[place.group];
-  const BlockLayout::Layer& at = group.layout().layers[place.index];
   const Slots slots = group.slots(state.length - 1, 1);
-  return {slots.block + at.key_offset + slots.slot * at.key_bytes(), spec.dtype, Shape{spec.head_dim}};
+  return {slots.row(place.index, 0, false), spec.dtype, Shape{spec.head_dim}};
 }
 
 }  // namespace fovea

@@ -29,27 +29,32 @@ class PagedRows final : public Rows {
     pages.shrink(pages_of(length));
     if (copies) {
       const std::int64_t last = length / page();
-      Ref<Block> copy = pool_->take(layout_);
-      layout_->copy_rows(pages[last]->data, 0, length % page(), *layout_, copy->data, 0);
+      const Block& shared = *pages[last];
+      Ref<Block> copy = pool_->take_page(layout_, nullptr, 1);
+      shared.layout->copy_rows(shared.data, shared.first, length % page(), *copy->layout, copy->data,
+                               copy->first);
       pages.own(last) = std::move(copy);
     }
-    while (pages.size() < pages_of(length + rows)) pages.push_back(pool_->take(layout_));
+    while (pages.size() < pages_of(length + rows)) {
+      const Block* last = pages.size() > 0 ? pages[pages.size() - 1].get() : nullptr;
+      pages.push_back(pool_->take_page(layout_, last, wanted(pages.size(), pages_of(length + rows))));
+    }
     pages_ = std::move(pages);
   }
 
   Slots slots(std::int64_t position, std::int64_t count) override {
     const std::int64_t slot = position % page();
-    return {pages_[position / page()]->data, slot, std::min(count, page() - slot)};
+    const Block& block = *pages_[position / page()];
+    return {block.layout.get(), block.data, block.first + slot, std::min(count, page() - slot)};
   }
 
   void runs(std::size_t index, std::int64_t length, std::vector<KeyValueRun>& to) const override {
-    const BlockLayout::Layer& layer = layout_->layers[index];
     to.reserve(to.size() + static_cast<std::size_t>(pages_of(length)));
     for (std::int64_t begin = 0; begin < length; begin += page()) {
-      if (!pages_[begin / page()]) continue;
-      const std::byte* data = pages_[begin / page()]->data;
-      to.push_back({begin, std::min(page(), length - begin), data + layer.key_offset,
-                    layer.spec.value_dim > 0 ? data + layer.value_offset : nullptr});
+      const Block* block = pages_[begin / page()].get();
+      if (block)
+        to.push_back(
+            block->layout->run(index, block->data, block->first, begin, std::min(page(), length - begin)));
     }
   }
   std::shared_ptr<const void> owner() const override { return std::make_shared<const Pages>(pages_); }
@@ -95,6 +100,11 @@ class PagedRows final : public Rows {
  private:
   std::int64_t page() const { return layout_->rows; }
   std::int64_t pages_of(std::int64_t rows) const { return (rows + page() - 1) / page(); }
+  // Neighbours to take with the next page: those that are needed now, or a quarter of the pages that there
+  // are. So no more than a quarter of a sequence's memory waits for its next rows.
+  static std::int64_t wanted(std::int64_t present, std::int64_t needed) {
+    return std::max(needed - present, present / 4);
+  }
   // Whether this sequence alone holds the page, on every level. A page that can be found, or lies in a file,
   // is never written.
   bool is_own(std::int64_t number) const {

@@ -11,10 +11,19 @@
 
 namespace fovea::cache {
 
-/// Rows to be written: `count` slots side by side in `block` from `slot` on.
+/// Rows to be read or written: `count` slots side by side from `slot` on, in memory of this layout.
 struct Slots {
+  const BlockLayout* layout = nullptr;
   std::byte* block = nullptr;
   std::int64_t slot = 0, count = 0;
+
+  /// The first key, or value of its own, of a head of the layer at `index`.
+  std::byte* row(std::size_t index, std::int64_t head, bool value) const {
+    const BlockLayout::Layer& layer = layout->layers[index];
+    return block + head * layer.head_bytes(layout->rows) +
+           (value ? layer.value_offset + slot * layer.value_bytes()
+                  : layer.key_offset + slot * layer.key_bytes());
+  }
 };
 
 /// Abstract over stores. Positions below `length`, which the caller keeps, hold rows; those behind are room.
@@ -72,6 +81,7 @@ class Rows {
   virtual void forget(std::int64_t) noexcept {}
   /// Pages alone: appends the page that has these ids behind the last one, if there is one.
   virtual bool take_known(std::uint64_t, std::span<const std::int32_t>) { return false; }
+  /// Of a block; that of the memory that Slots lie in may have more rows.
   const BlockLayout& layout() const { return *layout_; }
   /// Calls visit(block, own) for every block; `own`: no other sequence and no view holds it.
   virtual void for_blocks(const std::function<void(const Block&, bool)>& visit) const = 0;

@@ -223,7 +223,7 @@ class BlockAttention::Reader {
       Piece piece{.view = {}, .queries = end - t, .block = block};
       KeyValueView& view = piece.view;
       view.num_kv_heads = o_.num_heads;
-      view.head_dim = view.value_dim = view.key_head_stride = view.value_head_stride = o_.head_dim;
+      view.head_dim = view.value_dim = o_.head_dim;
       view.key_row_stride = view.value_row_stride = size_;
       view.owner = owners;
       add_pages(pages, open, view);
@@ -255,7 +255,9 @@ class BlockAttention::Reader {
     view.runs.push_back({.position = view.length,
                          .count = count,
                          .key = reinterpret_cast<const std::byte*>(rows),
-                         .value = reinterpret_cast<const std::byte*>(rows + layer_.width())});
+                         .value = reinterpret_cast<const std::byte*>(rows + layer_.width()),
+                         .key_head_stride = o_.head_dim,
+                         .value_head_stride = o_.head_dim});
     view.length += count;
   }
 

@@ -47,7 +47,7 @@ kernels::Operand<const T*> gathered(const KeyValueView* view, bool values, std::
     for (const KeyValueRun& run : view->runs) {
       clear_until(run.position);
       end = run.position + run.count;
-      const std::array<std::int64_t, 4> strides{0, values ? view->value_head_stride : view->key_head_stride,
+      const std::array<std::int64_t, 4> strides{0, values ? run.value_head_stride : run.key_head_stride,
                                                 values ? view->value_row_stride : view->key_row_stride, 1};
       copy_rows(
           ConstTensorView(values ? run.value : run.key, view->dtype, {1, heads, run.count, dim}, strides),
@@ -60,12 +60,8 @@ kernels::Operand<const T*> gathered(const KeyValueView* view, bool values, std::
 
 kernels::CachedRows cached_rows(const KeyValueView& view) {
   static constexpr KeyValueRun none;  // a null pointer would mean that keys and values are operands
-  return {view.runs.empty() ? &none : view.runs.data(),
-          static_cast<std::int64_t>(view.runs.size()),
-          view.key_row_stride,
-          view.key_head_stride,
-          view.value_row_stride,
-          view.value_head_stride};
+  return {view.runs.empty() ? &none : view.runs.data(), static_cast<std::int64_t>(view.runs.size()),
+          view.key_row_stride, view.value_row_stride};
 }
 
 template <class T>

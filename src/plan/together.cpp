@@ -51,7 +51,8 @@ std::int64_t common_end(const KeyValueView& a, const KeyValueView& b, std::int64
     if (i == a.runs.size() || j == b.runs.size()) return end;
     const KeyValueRun &x = a.runs[i], &y = b.runs[j];
     const std::int64_t at = std::max(x.position, end);
-    if (at != std::max(y.position, end) || place(x, at, false) != place(y, at, false) ||
+    if (at != std::max(y.position, end) || x.key_head_stride != y.key_head_stride ||
+        x.value_head_stride != y.value_head_stride || place(x, at, false) != place(y, at, false) ||
         (a.value_dim > 0 && place(x, at, true) != place(y, at, true)))
       return end;
     end = std::min(x.position + x.count, y.position + y.count);
@@ -234,8 +235,7 @@ JointEntries::JointEntries(const AttentionPlan::Impl& plan, const Call& call, co
     for (end = begin; end < own.order.size() && first_key(own.order[end]) == first_key(own.order[begin]);
          ++end) {
       const KeyValueView& other = views[static_cast<std::size_t>(own.order[end])];
-      if (one.key_row_stride != other.key_row_stride || one.key_head_stride != other.key_head_stride ||
-          one.value_row_stride != other.value_row_stride || one.value_head_stride != other.value_head_stride)
+      if (one.key_row_stride != other.key_row_stride || one.value_row_stride != other.value_row_stride)
         continue;
       if (end == begin || is_short(own.order[end]) ||
           common_end(one, other, 0, step_->candidate->tile_keys) >= step_->candidate->tile_keys)

@@ -251,8 +251,8 @@ TEST(KvCache, LongPromptsAreWrittenByThreadsAsByOne) {
             const auto at = [&](const std::byte* from, std::int64_t head_stride, std::int64_t row_stride) {
               return reinterpret_cast<const bfloat16*>(from)[h * head_stride + row * row_stride + d].bits;
             };
-            ASSERT_EQ(at(run.key, view.key_head_stride, view.key_row_stride), wanted.bits);
-            ASSERT_EQ(at(run.value, view.value_head_stride, view.value_row_stride), wanted.bits);
+            ASSERT_EQ(at(run.key, run.key_head_stride, view.key_row_stride), wanted.bits);
+            ASSERT_EQ(at(run.value, run.value_head_stride, view.value_row_stride), wanted.bits);
           }
         }
       }

@@ -429,11 +429,11 @@ class Driver {
                  std::int64_t r, std::int64_t stamp) {
     for (std::int64_t h = 0; h < spec.num_kv_heads; ++h) {
       for (std::int64_t d = 0; d < spec.head_dim; ++d)
-        ASSERT_EQ(read(spec.dtype, run.key, h * view.key_head_stride + r * view.key_row_stride + d),
+        ASSERT_EQ(read(spec.dtype, run.key, h * run.key_head_stride + r * view.key_row_stride + d),
                   element(stamp, layer, h, d, false))
             << "step " << steps_;
       for (std::int64_t d = 0; d < spec.value_dim; ++d)
-        ASSERT_EQ(read(spec.dtype, run.value, h * view.value_head_stride + r * view.value_row_stride + d),
+        ASSERT_EQ(read(spec.dtype, run.value, h * run.value_head_stride + r * view.value_row_stride + d),
                   element(stamp, layer, h, d, spec.values == CacheValues::own))
             << "step " << steps_;
     }

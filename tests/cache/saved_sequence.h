@@ -74,10 +74,10 @@ inline std::map<std::int64_t, std::string> rows_of(const KeyValueView& view) {
         const auto at = [&](const std::byte* first, std::int64_t row_stride, std::int64_t head_stride) {
           return reinterpret_cast<const char*>(first + (r * row_stride + h * head_stride) * element);
         };
-        row.append(at(run.key, view.key_row_stride, view.key_head_stride),
+        row.append(at(run.key, view.key_row_stride, run.key_head_stride),
                    static_cast<std::size_t>(view.head_dim * element));
         if (view.value_dim > 0)
-          row.append(at(run.value, view.value_row_stride, view.value_head_stride),
+          row.append(at(run.value, view.value_row_stride, run.value_head_stride),
                      static_cast<std::size_t>(view.value_dim * element));
       }
     }

@@ -14,13 +14,13 @@ namespace {
 Sequence gathered(KvCache& to, const CacheLayer& layer, const KeyValueView& view) {
   const auto rows_of = [&](bool values) {
     const std::int64_t dim = values ? view.value_dim : view.head_dim,
-                       row_stride = values ? view.value_row_stride : view.key_row_stride,
-                       head_stride = values ? view.value_head_stride : view.key_head_stride;
+                       row_stride = values ? view.value_row_stride : view.key_row_stride;
     const std::size_t bytes = static_cast<std::size_t>(dim) * size_of(layer.dtype);
     const auto element = static_cast<std::int64_t>(size_of(layer.dtype));
     Tensor rows(layer.dtype, {1, layer.num_kv_heads, view.length, dim});
     std::memset(rows.raw(), 0xff, rows.bytes());
     for (const KeyValueRun& run : view.runs) {
+      const std::int64_t head_stride = values ? run.value_head_stride : run.key_head_stride;
       for (std::int64_t h = 0; h < layer.num_kv_heads; ++h) {
         for (std::int64_t r = 0; r < run.count; ++r)
           std::memcpy(rows.raw() + ((h * view.length + run.position + r) * dim) * element,

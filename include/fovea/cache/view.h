@@ -18,6 +18,9 @@ struct KeyValueRun {
   std::int64_t count = 0;            ///< rows
   const std::byte* key = nullptr;    ///< the first row of head 0
   const std::byte* value = nullptr;  ///< the same; null where the cache has no values
+  /// From head to head, in elements. They differ between the runs of pages, because neighbouring pages of a
+  /// sequence share a piece of memory where their rows lie behind each other.
+  std::int64_t key_head_stride = 0, value_head_stride = 0;
 };
 
 /// The rows of one sequence in one layer: runs in ascending order of position, without overlap. Positions
@@ -29,8 +32,7 @@ struct KeyValueView {
   std::int64_t length = 0;  ///< rows appended to the sequence, dropped ones included: the next row's position
   std::int64_t num_kv_heads = 0, head_dim = 0, value_dim = 0;
   DType dtype = DType::f32;  ///< of keys and values
-  /// From row to row and from head to head, in elements; the elements of a row are contiguous.
-  std::int64_t key_row_stride = 0, key_head_stride = 0, value_row_stride = 0, value_head_stride = 0;
+  std::int64_t key_row_stride = 0, value_row_stride = 0;  ///< in elements; those of a row are contiguous
   std::shared_ptr<const void> owner = {};
 };
 

@@ -47,7 +47,7 @@ HWY_INLINE bool HoldsAll(const CachedRows& rows, int64_t length) {
 template <class S, class Body>
 HWY_INLINE void ForRunsOfHead(const HeadRuns<S>& head, int64_t length, Body&& body) {
   for (int64_t n = 0, begin = 0; begin < length; begin += head.rows->runs[n++].count)
-    body(head.First(n), HWY_MIN(head.rows->runs[n].count, length - begin), begin);
+    body(head.First(n), HWY_MIN(head.rows->runs[n].count, length - begin), begin, n);
 }
 
 /// Fetches the lines of some heads, while those of another entry are computed. Between two steps of a decoder
@@ -57,10 +57,9 @@ template <class S>
 class LinesOfHeads {
  public:
   LinesOfHeads() = default;
-  /// `heads` heads from `first` on, whose offsets are `head_stride` apart. Nothing is fetched of rows that do
-  /// not lie side by side.
-  HWY_INLINE LinesOfHeads(const HeadRuns<S>& first, int64_t head_stride, int64_t heads, int64_t dim)
-      : head_(first), head_stride_(head_stride), heads_(heads) {
+  /// `heads` heads from `first` on. Nothing is fetched of rows that do not lie side by side.
+  HWY_INLINE LinesOfHeads(const HeadRuns<S>& first, int64_t heads, int64_t dim)
+      : head_(first), heads_(heads) {
     if (first.stride == dim) Run();
   }
   HWY_INLINE void Next(int64_t lines) {
@@ -82,13 +81,13 @@ class LinesOfHeads {
     if (++run_ == head_.rows->count) {
       if (--heads_ == 0) return;
       run_ = 0;
-      head_.offset += head_stride_;
+      ++head_.head;
     }
     Run();
   }
 
   HeadRuns<S> head_;
-  int64_t head_stride_ = 0, heads_ = 0, run_ = 0;
+  int64_t heads_ = 0, run_ = 0;
   const S* line_ = nullptr;
   int64_t left_ = 0;  ///< elements of this run from line_ on
 };
@@ -211,14 +210,17 @@ HWY_INLINE void ShortValues(const T* weights, int64_t weight_stride, const HeadR
     FOVEA_UNROLL for (int r = 0; r < kRows; ++r) {
       FOVEA_UNROLL for (int c = 0; c < kShortVectors; ++c) sums[r][c] = hn::Zero(d);
     }
-    ForRunsOfHead(heads[0], count, [&](const T* first, int64_t rows, int64_t begin) HWY_ATTR {
+    ForRunsOfHead(heads[0], count, [&](const T* first, int64_t rows, int64_t begin, int64_t run) HWY_ATTR {
       const T* weight = weights + begin;
+      int64_t behind[kRows];  // a head behind the first
+      FOVEA_UNROLL for (int r = 0; r < kRows; ++r) behind[r] =
+          (heads[r].head - heads[0].head) * heads[0].rows->runs[run].value_head_stride;
       for (const T *value = first + i, *end = value + rows * stride; value != end;
            value += stride, ++weight) {
         ahead.Next(kRows * kShortVectors * lanes * static_cast<int64_t>(sizeof(T)) / 64);
         FOVEA_UNROLL for (int r = 0; r < kRows; ++r) {
           const V by = hn::Set(d, weight[r * weight_stride]);
-          const T* from = value + (heads[r].offset - heads[0].offset);
+          const T* from = value + behind[r];
           FOVEA_UNROLL for (int c = 0; c < kShortVectors; ++c) sums[r][c] =
               hn::MulAdd(by, hn::LoadU(d, from + c * lanes), sums[r][c]);
         }
@@ -255,8 +257,8 @@ HWY_NOINLINE bool ShortHeads(const Problem<T>& p, const ForwardOutputs<T>& out, 
     LinesOfHeads<T> keys_ahead, values_ahead;
     if (next.problem && next.problem->cached.count > 0 && IsShort<S>(*next.problem)) {
       const CachedRows& cached = next.problem->cached;
-      keys_ahead = {KeyRuns<S>(cached, next.kv), cached.key_head_stride, turns, p.score_dim};
-      values_ahead = {ValueRuns<S>(cached, next.kv), cached.value_head_stride, turns, p.value_dim};
+      keys_ahead = {KeyRuns<S>(cached, next.kv), turns, p.score_dim};
+      values_ahead = {ValueRuns<S>(cached, next.kv), turns, p.value_dim};
     }
     for (int64_t n = 0; n < turns; ++n) {
       const HeadRuns<S> keys = KeyRuns<S>(p.cached, kv + n);
@@ -265,7 +267,7 @@ HWY_NOINLINE bool ShortHeads(const Problem<T>& p, const ForwardOutputs<T>& out, 
         T* scores = scratch.scores + (n * rows + r) * stride;
         const int64_t count = seen[r % queries];
         Fill(kHidden<T>, lanes, scores + Padded<T>(count) - lanes);
-        ForRunsOfHead(keys, count, [&](const T* first, int64_t there, int64_t begin) HWY_ATTR {
+        ForRunsOfHead(keys, count, [&](const T* first, int64_t there, int64_t begin, int64_t) HWY_ATTR {
           ShortProducts(query, first, keys.stride, p.score_dim, there, scores + begin, keys_ahead);
         });
       }

@@ -36,18 +36,24 @@ HWY_INLINE int64_t FirstRunBehind(const CachedRows& rows, int64_t begin) {
   return low;
 }
 
+/// The first row of one head in a run.
+template <class S>
+HWY_INLINE const S* FirstRow(const KeyValueRun& run, bool values, int64_t head) {
+  return values ? reinterpret_cast<const S*>(run.value) + head * run.value_head_stride
+                : reinterpret_cast<const S*>(run.key) + head * run.key_head_stride;
+}
+
 /// Rows of one head that follow a stretch: `rest_count` ones of its run, and the runs behind it.
 template <class S>
 struct RunsBehind {
   int64_t rest_count = 0;
   const KeyValueRun *run = nullptr, *end = nullptr;
-  int64_t offset = 0;
+  int64_t head = 0;
   bool values = false;
   /// The first row of the next run, which is passed over; null if there is none.
   HWY_INLINE const S* Take() {
     if (run == end) return nullptr;
-    const KeyValueRun& taken = *run++;
-    return reinterpret_cast<const S*>(values ? taken.value : taken.key) + offset;
+    return FirstRow<S>(*run++, values, head);
   }
 };
 
@@ -56,13 +62,10 @@ template <class S>
 struct HeadRuns {
   const CachedRows* rows = nullptr;
   bool values = false;
-  int64_t offset = 0;  ///< of the head, in elements
+  int64_t head = 0;
   int64_t stride = 0;  ///< from row to row, in elements
 
-  HWY_INLINE const S* First(int64_t run) const {
-    const KeyValueRun& at = rows->runs[run];
-    return reinterpret_cast<const S*>(values ? at.value : at.key) + offset;
-  }
+  HWY_INLINE const S* First(int64_t run) const { return FirstRow<S>(rows->runs[run], values, head); }
   /// body(begin, end, first, behind) for each stretch of the positions [begin, end) that lies side by side:
   /// `first` is its first row, `behind` has the rows that follow. Positions that are not kept are passed
   /// over.
@@ -74,18 +77,18 @@ struct HeadRuns {
       const int64_t from = HWY_MAX(begin, run.position), to = HWY_MIN(end, run.position + run.count);
       const S* first = First(n) + (from - run.position) * stride;
       body(from, to, first,
-           RunsBehind<S>{run.position + run.count - to, &run + 1, rows->runs + rows->count, offset, values});
+           RunsBehind<S>{run.position + run.count - to, &run + 1, rows->runs + rows->count, head, values});
     }
   }
 };
 
 template <class S>
 HWY_INLINE HeadRuns<S> KeyRuns(const CachedRows& rows, int64_t head) {
-  return {&rows, false, head * rows.key_head_stride, rows.key_row_stride};
+  return {&rows, false, head, rows.key_row_stride};
 }
 template <class S>
 HWY_INLINE HeadRuns<S> ValueRuns(const CachedRows& rows, int64_t head) {
-  return {&rows, true, head * rows.value_head_stride, rows.value_row_stride};
+  return {&rows, true, head, rows.value_row_stride};
 }
 
 /// The keys or values of one head that lie side by side, in the type S that they are stored in.

@@ -254,7 +254,10 @@ HWY_NOINLINE PackedRows PackKeyRows(const Problem<float>& p, const Split& split,
         return {{reinterpret_cast<const uint16_t*>(x.data), 0}, x.batch_stride, x.head_stride, x.row_stride};
       const HeadRuns<S> runs = KeyRuns<S>(p.cached, 0);
       if (const S* rows = SideBySide(runs, 0, p.key_len))
-        return {{reinterpret_cast<const uint16_t*>(rows), 0}, 0, p.cached.key_head_stride, runs.stride};
+        return {{reinterpret_cast<const uint16_t*>(rows), 0},
+                0,
+                p.cached.runs[FirstRunBehind(p.cached, 0)].key_head_stride,
+                runs.stride};
     }
   }
   const int64_t keys = PackedKeys(p), width = RoundUp(dim, kDepth),
