@@ -76,7 +76,8 @@ void add_operands(Command command, AttendOptions& o) {
   group.file("--value", o.value, "[batch, kv_heads, key_len, value_dim]; none: weights alone", {"value"});
   group.add("--rope", o.rope,
             "turn query and key by their positions: rope(ROTARY_DIM,base=BASE,interleaved,SCALING), SCALING "
-            "linear(F), ntk(F), dynamic(F,POSITIONS), yarn(F,POSITIONS), llama3(F,LOW,HIGH,POSITIONS)");
+            "linear(F), ntk(F), dynamic(F,POSITIONS), yarn(F,POSITIONS), llama3(F,LOW,HIGH,POSITIONS), "
+            "longrope(POSITIONS,short(F,...),long(F,...))");
   group.numbers("--query-offset", o.query_offsets,
                 "position of query row 0, or one for each batch entry; default key_len - query_len",
                 {"query_offset", "query_offsets"});

@@ -169,7 +169,7 @@ rm model/shortlist.bin
 
 # A folder that does not run has no kind: its own reason is said, and not which option another model would need.
 mkdir odd
-printf '{"model_type": "plbart"}\n' >odd/config.json
+printf '{"model_type": "esm"}\n' >odd/config.json
 printf '{"model_type": "bart", "architectures": ["BartForCausalLM"]}\n' >causal.json
 mkdir causal
 mv causal.json causal/config.json

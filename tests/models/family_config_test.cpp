@@ -303,5 +303,82 @@ TEST(FamilyConfigs, InfinityMayBeABareWord) {
   fs::remove_all(folder);
 }
 
+// nomic-embed-text has the keys of its own code, and the same values as a config of transformers.
+TEST(FamilyConfigs, PublishedKeysOfNomicBert) {
+  json today = tiny_config("nomic_bert"), published = today;
+  for (const auto& [before, now] : {std::pair{"n_embd", "hidden_size"},
+                                    {"n_head", "num_attention_heads"},
+                                    {"n_inner", "intermediate_size"},
+                                    {"n_layer", "num_hidden_layers"},
+                                    {"n_positions", "max_position_embeddings"}}) {
+    published[before] = today[now];
+    published.erase(now);
+  }
+  published.update({{"activation_function", "swiglu"},
+                    {"prenorm", false},
+                    {"rotary_emb_base", 1000},
+                    {"rotary_emb_fraction", 1.0},
+                    {"rotary_scaling_factor", nullptr},
+                    {"use_flash_attn", true}});
+  EXPECT_EQ(refusal(published), "");
+  EXPECT_EQ(to_json(read_family(published.dump()).config), to_json(read_family(today.dump()).config));
+  for (const auto& [key, value] : {std::pair<const char*, json>{"prenorm", true},
+                                   {"rotary_emb_base", 10000},
+                                   {"rotary_emb_fraction", 0.5},
+                                   {"qkv_proj_bias", true}}) {
+    json other = published;
+    other[key] = value;
+    EXPECT_NE(refusal(other).find(std::string(key) + ": expected"), std::string::npos);
+  }
+}
+
+TEST(FamilyConfigs, NoMoreElementsAreRotatedThanAHeadHas) {
+  json config = tiny_config("gptj");
+  config["rotary_dim"] = 6;
+  EXPECT_NE(refusal(config).find("rotary_dim: expected at most the 4 elements of a head, got 6"),
+            std::string::npos)
+      << refusal(config);
+}
+
+// Without rope_parameters there is the scaling of the class, beside which transformers does not read a base.
+TEST(FamilyConfigs, CwmHasAScalingOfItsOwn) {
+  json config = tiny_config("cwm");
+  const auto scaling = [&] { return read_family(config.dump()).config.rope.scaling; };
+  EXPECT_EQ(refusal(config), "");
+  EXPECT_TRUE(std::holds_alternative<Llama3Scaling>(scaling()));
+  config["rope_theta"] = 500.0;
+  EXPECT_NE(refusal(config).find("rope_theta: expected rope_parameters beside it"), std::string::npos);
+  config["rope_parameters"] = {{"rope_type", "default"}, {"rope_theta", 500.0}};
+  EXPECT_EQ(refusal(config), "");
+  EXPECT_TRUE(std::holds_alternative<NoScaling>(scaling()));
+}
+
+// The window is half of local_attention, unless sliding_window says it.
+TEST(FamilyConfigs, WindowsOfModernBertsDecoder) {
+  json config = tiny_config("modernbert-decoder");
+  const auto window = [&] { return read_family(config.dump()).config.window; };
+  EXPECT_EQ(window(), 2);
+  config["sliding_window"] = 3;
+  EXPECT_EQ(window(), 3);
+  config["sliding_window"] = nullptr;
+  EXPECT_NE(refusal(config).find("sliding_window: expected a number of rows"), std::string::npos);
+}
+
+// EuroBERT's labels are pooled behind the dense layer, unless its config says otherwise.
+TEST(FamilyConfigs, PoolingOfEuroBert) {
+  json config = tiny_config("eurobert");
+  config["architectures"] = {"EuroBertForSequenceClassification"};
+  const auto layers = [&] { return read_family(config.dump()).config.head_layers; };
+  EXPECT_TRUE(layers().pools_late);
+  EXPECT_EQ(layers().pooling, SentencePooling::Kind::mean);
+  config["classifier_pooling"] = "mean";
+  EXPECT_FALSE(layers().pools_late);
+  config["classifier_pooling"] = "bos";
+  EXPECT_FALSE(layers().pools_late);
+  EXPECT_EQ(layers().pooling, SentencePooling::Kind::first);
+  config["classifier_pooling"] = "max";
+  EXPECT_NE(refusal(config).find("classifier_pooling: expected"), std::string::npos);
+}
+
 }  // namespace
 }  // namespace fovea::models

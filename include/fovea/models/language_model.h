@@ -82,8 +82,8 @@ class LanguageModel {
   /// positions. The config of a family whose positions have no end has the largest number there.
   std::int64_t longest() const;
   /// The most tokens of a sequence that is read piece by piece with a cache. Fewer than longest() where
-  /// longer texts have other rotary frequencies (DynamicNtkScaling, LongRopeScaling): the keys of a cache
-  /// were rotated by those of the shorter text, and what was computed from them would be another one.
+  /// longer texts have other rotary frequencies (DynamicNtkScaling, LongRopeScaling). The keys of a cache
+  /// were rotated by those of the shorter text, and all that was computed from them would be other numbers.
   std::int64_t longest_kept() const;
   /// Why a text has no more tokens, for errors: longest() without reuse, longest_kept() with it.
   std::string reads(Reuse reuse) const;

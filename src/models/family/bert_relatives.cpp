@@ -113,8 +113,8 @@ Family roformer() {
                                         first_row_head({}, {{"head.dense", "classifier.dense"},
                                                             {"head.output", "classifier.out_proj"}})}),
       .prefix = "roformer.",
-      .unused = {"cls.predictions.bias"},
-      .copies = {"*encoder.embed_positions.weight"}};
+      // The table follows from the config, but transformers misses it in a folder without it.
+      .unused = {"cls.predictions.bias", "*encoder.embed_positions.weight"}};
 }
 
 // BERT's places of norms around a gated feed-forward part, rotary positions, and no biases in blocks.

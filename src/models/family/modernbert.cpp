@@ -142,7 +142,10 @@ Family modernbert_decoder() {
   family.classes = {{"ModernBertDecoderForCausalLM", FamilyHead::language},
                     {"ModernBertDecoderModel"},
                     {"ModernBertDecoderForSequenceClassification", FamilyHead::sequence_labels}};
-  family.fields = joined(family.fields, {{"sliding_window", read_decoder_window}});
+  family.fields = joined(family.fields, {{"sliding_window", read_decoder_window},
+                                         // Of the published files, which no release reads.
+                                         {"causal_mask", FixedField{"true"}},
+                                         {"is_causal", FixedField{"true"}}});
   family.tensors = {{"model.embed_tokens", "model.embeddings.tok_embeddings"},
                     {"model.layernorm_embedding", "model.embeddings.norm"},
                     {"model.layers.*.self_attn.q_proj", "model.layers.*.attn.q_proj"},

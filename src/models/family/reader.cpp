@@ -263,6 +263,9 @@ void complete(ConfigReader& reader, FamilyConfig& config) {
     config.rope.rotary_dim =
         static_cast<std::int64_t>(static_cast<double>(config.head_dim) * *config.rotary_share);
   if (config.window_rope) config.window_rope->rotary_dim = config.head_dim;
+  if (config.rope.rotary_dim > config.head_dim)
+    reader.refuse("rotary_dim", "at most the " + std::to_string(config.head_dim) + " elements of a head",
+                  std::to_string(config.rope.rotary_dim));
   try {
     check_rope(config.rope);
     if (config.window_rope) check_rope(*config.window_rope);
