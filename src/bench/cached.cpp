@@ -47,7 +47,7 @@ struct Cached {
     }
   }
   // Several sequences of `rows` rows. They grow a page at a time and in turns, as texts do that are written
-  // together. So the pages of one sequence are not neighbours in memory.
+  // together, so that pages have the places in memory that they have then.
   void grow(const Tensor& key, const Tensor& value, std::int64_t count, std::int64_t rows) {
     std::vector<Sequence> all;
     for (std::int64_t n = 0; n < count; ++n) all.push_back(cache.start());

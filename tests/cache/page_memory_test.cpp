@@ -1,0 +1,142 @@
+#include "cache/page_memory.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "fovea/cache/kv_cache.h"
+#include "fovea/core/philox.h"
+
+namespace fovea::cache {
+namespace {
+
+// Pages of so many bytes: 4 rows of 16 elements in each of `heads` heads.
+std::shared_ptr<const BlockLayout> layout_of(std::int64_t heads) {
+  const CacheLayer spec{.num_kv_heads = heads, .head_dim = 16, .value_dim = 16};
+  return std::make_shared<const BlockLayout>(BlockLayout::of({{.number = 0, .spec = spec}}, 4));
+}
+
+constexpr std::int64_t any = 1 << 20;
+
+TEST(PageMemory, GivesTheNextPageOfAStretchToWhoHasTheLast) {
+  PageMemory memory(layout_of(2));
+  const PageMemory::Page first = memory.take({}, 4, any), other = memory.take({}, 4, any);
+  const PageMemory::Page second = memory.take(first, 4, any);
+  EXPECT_EQ(second.stretch, first.stretch);
+  EXPECT_EQ(second.number, 1);
+  EXPECT_NE(other.stretch, first.stretch);
+  EXPECT_EQ(memory.first_slot(second), 4);
+  EXPECT_EQ(memory.layout(second)->rows, 16);
+  // Another one who has the first page does not get the second again.
+  EXPECT_NE(memory.take(first, 1, any).stretch, first.stretch);
+  memory.give_back(second);
+  EXPECT_EQ(memory.take(first, 1, any).number, 1);
+}
+
+TEST(PageMemory, TakesNoMoreThanIsAllowedWhileAPageIsFree) {
+  PageMemory memory(layout_of(2));
+  const PageMemory::Page first = memory.take({}, 8, 8);
+  ASSERT_EQ(memory.pages(), 8);
+  std::set<std::pair<PageMemory::Stretch*, int>> pages{{first.stretch, first.number}};
+  for (int n = 1; n < 8; ++n) {
+    const PageMemory::Page page = memory.take({}, 8, 0);
+    EXPECT_TRUE(pages.emplace(page.stretch, page.number).second);
+  }
+  EXPECT_EQ(memory.pages(), 8);
+  EXPECT_FALSE(memory.has_free());
+  (void)memory.take({}, 8, 0);
+  EXPECT_EQ(memory.pages(), 9);
+}
+
+TEST(PageMemory, HoldsNoPageTwiceAndJoinsHalvesThatAreFree) {
+  for (const std::int64_t heads : {1, 300}) {  // many pages in a slab; 153,600 bytes each, which are 13
+    PageMemory memory(layout_of(heads));
+    PhiloxStream random(static_cast<std::uint64_t>(heads));
+    std::vector<PageMemory::Page> held;
+    std::set<const std::byte*> places;  // of the first row of each page
+    const auto place = [&](const PageMemory::Page& page) {
+      return memory.data(page) + memory.first_slot(page) * 16 * 4;
+    };
+    for (int step = 0; step < 20000; ++step) {
+      // It grows, and shrinks to nothing, again and again.
+      if (held.empty() || random.next_below(100) < (step / 1000 % 2 == 0 ? 60 : 40)) {
+        const PageMemory::Page last = held.empty() || random.next_below(4) == 0
+                                          ? PageMemory::Page()
+                                          : held[random.next_below(static_cast<std::uint32_t>(held.size()))];
+        held.push_back(memory.take(last, 1 + random.next_below(12), random.next_below(8) == 0 ? 0 : 40));
+        ASSERT_TRUE(places.insert(place(held.back())).second) << "step " << step;
+      } else {
+        const std::size_t n = random.next_below(static_cast<std::uint32_t>(held.size()));
+        places.erase(place(held[n]));
+        memory.give_back(std::exchange(held[n], held.back()));
+        held.pop_back();
+      }
+      ASSERT_EQ(memory.has_free(), memory.pages() > static_cast<std::int64_t>(held.size()));
+    }
+    for (const PageMemory::Page& page : held) memory.give_back(page);
+    const std::int64_t pages = memory.pages();
+    // All memory is in the largest stretches again: these are had without more.
+    std::int64_t largest = 0;
+    for (; memory.has_free(); ++largest) {
+      const PageMemory::Page page = memory.take({}, 8, 0);
+      if (page.stretch->order < PageMemory::most_order) break;
+    }
+    EXPECT_EQ(memory.pages(), pages);
+    EXPECT_GE(largest, 1);
+  }
+}
+
+TEST(PageMemory, DropsSlabsWithoutAUsedPage) {
+  PageMemory memory(layout_of(300));
+  const PageMemory::Page kept = memory.take({}, 1, any);  // alone, on small pages
+  std::vector<PageMemory::Page> others;
+  for (int n = 0; n < 30; ++n) others.push_back(memory.take({}, 2, any));
+  for (const PageMemory::Page& page : others) memory.give_back(page);
+  const std::int64_t pages = memory.pages();
+  EXPECT_EQ(memory.drop_free_slabs(), pages - 1);
+  EXPECT_EQ(memory.pages(), 1);
+  EXPECT_FALSE(memory.has_free());
+  memory.give_back(kept);
+  EXPECT_EQ(memory.drop_free_slabs(), 1);
+  EXPECT_EQ(memory.drop_free_slabs(), 0);
+}
+
+// Texts that grow in turns, a page at a time, beside each other.
+TEST(KvCache, MostPagesOfALongSequenceLieBehindTheOneBefore) {
+  KvCache cache({.layers = {{.num_kv_heads = 3, .head_dim = 8, .store = Paged{4}},
+                            {.num_kv_heads = 1, .head_dim = 16, .value_dim = 8, .store = Paged{4}}}});
+  std::vector<Sequence> sequences;
+  for (int n = 0; n < 3; ++n) sequences.push_back(cache.start());
+  constexpr std::int64_t pages = 64;
+  const Tensor x = Tensor::zeros(DType::f32, {1, 3, 4, 8}), key = Tensor::zeros(DType::f32, {1, 1, 4, 16}),
+               value = Tensor::zeros(DType::f32, {1, 1, 4, 8});
+  for (std::int64_t n = 0; n < pages; ++n) {
+    for (Sequence& s : sequences) {
+      cache.reserve(s, 4);
+      cache.append(0, s, x, x);
+      cache.append(1, s, key, value);
+      cache.commit(s);
+    }
+  }
+  for (const Sequence& s : sequences) {
+    for (std::int64_t layer = 0; layer < 2; ++layer) {
+      const KeyValueView view = cache.view(layer, s);
+      ASSERT_EQ(std::ssize(view.runs), pages);
+      std::int64_t jumps = 0;
+      for (std::size_t n = 1; n < view.runs.size(); ++n) {
+        const KeyValueRun &before = view.runs[n - 1], &run = view.runs[n];
+        const bool key_follows = run.key == before.key + before.count * view.key_row_stride * 4,
+                   value_follows = run.value == before.value + before.count * view.value_row_stride * 4;
+        EXPECT_EQ(key_follows, value_follows);
+        jumps += key_follows ? 0 : 1;
+      }
+      // Stretches of 1 page up to 8 pages, of 2 up to 16, of 4 up to 32, then of 8.
+      EXPECT_LE(jumps, 8 + 4 + 4 + 4);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace fovea::cache
