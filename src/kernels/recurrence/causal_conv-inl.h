@@ -149,7 +149,7 @@ size_t ConvForwardBytes(const ConvProblem<T>& p, int threads) {
   Carve shared(nullptr), unit(nullptr);
   TakeConvShared(p, false, shared);
   TakeConvRows(p, false, unit);
-  return shared.Used() + unit.Used() * static_cast<size_t>(threads);
+  return shared.Used() + FromThreadToThread(unit.Used()) * static_cast<size_t>(threads);
 }
 
 template <class T>
@@ -159,7 +159,7 @@ void ConvForward(const ConvProblem<T>& p, const ConvResults<T>& results, Executo
   ConvShared<T> shared = TakeConvShared(p, false, carve);
   FillConvShared(p, shared);
   TakeConvRows(p, false, unit_carve);
-  const size_t bytes = unit_carve.Used();
+  const size_t bytes = FromThreadToThread(unit_carve.Used());
   std::byte* units = memory + carve.Used();
   const int64_t tiles = ConvTiles(p);
   if (results.output.data) {
@@ -263,7 +263,7 @@ size_t ConvBackwardBytes(const ConvProblem<T>& p, int threads) {
   Carve shared(nullptr), unit(nullptr);
   TakeConvShared(p, true, shared);
   TakeConvRows(p, true, unit);
-  return shared.Used() + unit.Used() * static_cast<size_t>(threads);
+  return shared.Used() + FromThreadToThread(unit.Used()) * static_cast<size_t>(threads);
 }
 
 /// The gradients of weights and bias: partial sums in the order of the blocks.
@@ -294,7 +294,7 @@ void ConvBackward(const ConvProblem<T>& p, const ConvGradientProblem<T>& g, Exec
   ConvShared<T> shared = TakeConvShared(p, true, carve);
   FillConvShared(p, shared);
   TakeConvRows(p, true, unit_carve);
-  const size_t bytes = unit_carve.Used();
+  const size_t bytes = FromThreadToThread(unit_carve.Used());
   std::byte* units = memory + carve.Used();
   const int64_t tiles = ConvTiles(p);
   executor.parallel_for(shared.block_count * tiles, [&](int64_t unit, int worker) {

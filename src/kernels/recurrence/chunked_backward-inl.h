@@ -504,14 +504,14 @@ template <class T, class Terms = NumberTerms<T>>
 size_t ChunkedBackwardBytes(const RecurrenceProblem<T>& p, int threads) {
   Carve carve(nullptr);
   TakeTargets(p, RecurrenceGradientProblem<T>(), carve);
-  return carve.Used() + BackwardUnitBytes<T, Terms>(p) * static_cast<size_t>(threads);
+  return carve.Used() + FromThreadToThread(BackwardUnitBytes<T, Terms>(p)) * static_cast<size_t>(threads);
 }
 template <class T, class Terms = NumberTerms<T>>
 void ChunkedBackward(const RecurrenceProblem<T>& p, const RecurrenceGradientProblem<T>& g, Executor& executor,
                      std::byte* memory) {
   Carve carve(memory);
   const GradientTargets<T> targets = TakeTargets(p, g, carve);
-  const size_t bytes = BackwardUnitBytes<T, Terms>(p);
+  const size_t bytes = FromThreadToThread(BackwardUnitBytes<T, Terms>(p));
   std::byte* scratch = memory + carve.Used();
   const int64_t tiles = TilesOf(p).count, of_sequence = p.heads * tiles;
   executor.parallel_for(p.sequence_count * of_sequence, [&](int64_t unit, int worker) {

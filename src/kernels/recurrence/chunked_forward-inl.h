@@ -299,12 +299,12 @@ template <class T, class Terms = NumberTerms<T>>
 size_t ChunkedForwardBytes(const RecurrenceProblem<T>& p, int threads) {
   Carve carve(nullptr);
   TakeInitialSums(p, carve);
-  return carve.Used() + ForwardUnitBytes<T, Terms>(p) * static_cast<size_t>(threads);
+  return carve.Used() + FromThreadToThread(ForwardUnitBytes<T, Terms>(p)) * static_cast<size_t>(threads);
 }
 template <class T, class Terms = NumberTerms<T>>
 void ChunkedForward(const RecurrenceProblem<T>& p, const RecurrenceResults<T>& results, Executor& executor,
                     std::byte* memory) {
-  const size_t bytes = ForwardUnitBytes<T, Terms>(p);
+  const size_t bytes = FromThreadToThread(ForwardUnitBytes<T, Terms>(p));
   const int64_t tiles = TilesOf(p).count, of_sequence = p.heads * tiles;
   Carve carve(memory);
   T* sums = TakeInitialSums(p, carve);

@@ -268,12 +268,12 @@ size_t ScanForwardUnitBytes(const ScanProblem<T>& p) {
 }
 template <class T>
 size_t ScanForwardBytes(const ScanProblem<T>& p, int threads) {
-  return ScanForwardUnitBytes(p) * static_cast<size_t>(threads);
+  return FromThreadToThread(ScanForwardUnitBytes(p)) * static_cast<size_t>(threads);
 }
 template <class T>
 void ScanForward(const ScanProblem<T>& p, const ScanResults<T>& results, Executor& executor,
                  std::byte* memory) {
-  const size_t bytes = ScanForwardUnitBytes(p);
+  const size_t bytes = FromThreadToThread(ScanForwardUnitBytes(p));
   const int64_t tiles = ScanTiles(p);
   executor.parallel_for(p.sequence_count * tiles, [&](int64_t unit, int worker) {
     ScanForwardUnit(p, results, unit / tiles, ScanTileOf(p, unit % tiles),

@@ -299,7 +299,7 @@ template <class T>
 size_t ScanBackwardBytes(const ScanProblem<T>& p, int threads) {
   Carve carve(nullptr);
   TakeScanPartials(p, carve);
-  return carve.Used() + ScanBackwardUnitBytes(p) * static_cast<size_t>(threads);
+  return carve.Used() + FromThreadToThread(ScanBackwardUnitBytes(p)) * static_cast<size_t>(threads);
 }
 template <class T>
 void ScanBackward(const ScanProblem<T>& p, const ScanGradientProblem<T>& g, Executor& executor,
@@ -307,7 +307,7 @@ void ScanBackward(const ScanProblem<T>& p, const ScanGradientProblem<T>& g, Exec
   Carve carve(memory);
   const ScanPartials<T> partials = TakeScanPartials(p, carve);
   std::byte* units = memory + carve.Used();
-  const size_t bytes = ScanBackwardUnitBytes(p);
+  const size_t bytes = FromThreadToThread(ScanBackwardUnitBytes(p));
   const int64_t tiles = ScanTiles(p);
   executor.parallel_for(p.sequence_count * tiles, [&](int64_t unit, int worker) {
     ScanBackwardUnit(p, g, unit / tiles, ScanTileOf(p, unit % tiles), partials,

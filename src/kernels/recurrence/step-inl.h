@@ -330,12 +330,12 @@ size_t StepUnitBytes(const RecurrenceProblem<T>& p) {
 }
 template <class T>
 size_t StepForwardBytes(const RecurrenceProblem<T>& p, int threads) {
-  return StepUnitBytes(p) * static_cast<size_t>(threads);
+  return FromThreadToThread(StepUnitBytes(p)) * static_cast<size_t>(threads);
 }
 template <class T>
 void StepForward(const RecurrenceProblem<T>& p, const RecurrenceResults<T>& results, Executor& executor,
                  std::byte* memory) {
-  const size_t bytes = StepUnitBytes(p);
+  const size_t bytes = FromThreadToThread(StepUnitBytes(p));
   const int64_t units = p.sequence_count * p.heads,
                 parts = HWY_MIN(units, kStepParts * static_cast<int64_t>(executor.thread_count()));
   executor.parallel_for(parts, [&](int64_t part, int worker) {

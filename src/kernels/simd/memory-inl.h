@@ -32,6 +32,15 @@ class Carve {
   size_t used_ = 0;
 };
 
+/// The bytes from a thread's workspace to that of the next one. A thread that reads through the end of its
+/// workspace makes the processor fetch lines behind it. Where the next thread writes those, and cores do not
+/// share a cache, each line moves from one core to the other and back. On a Zen 5, a head of linear attention
+/// with elu + 1 took the second thread 305 us with workspaces side by side, 266 with a KiB between them, 236
+/// with 4 KiB and 231 with these.
+inline size_t FromThreadToThread(size_t bytes) {
+  return bytes + 8192;
+}
+
 /// Asked once, since every line that is fetched depends on it.
 inline const bool kFetchesIntoFirstLevel = cpu_prefetches_into_first_level();
 /// Fetches the line at `p` for reading, into the second-level cache. On a Zen 4 only some 24 lines at a time

@@ -72,19 +72,20 @@ void check_denominator(const char* function, const RecurrencePlan::Impl& plan, c
   check_contiguous(function, "denominator", view, plan.compute_dtype(), denominator_shape(plan, sizes));
 }
 
-// A gate above 0 of one head of one sequence, or 0. Rows that follow each other are searched 16 at a time.
+// The largest gate of one head of one sequence, or 0. Rows that follow each other are searched in one go.
+// They come from memory, and 16 of 64 numbers at a time took a fifth longer.
 template <class T>
-double gate_above_0(const ConstTensorView& gates, const kernels::TokenSequence& sequence, std::int64_t head) {
+double largest_gate(const ConstTensorView& gates, const kernels::TokenSequence& sequence, std::int64_t head) {
   const std::int64_t dim = gates.rank() == 4 ? gates.size(3) : 1;
   const bool follow = !sequence.rows && gates.stride(2) == dim;
-  const std::int64_t together = follow ? 16 : 1;
+  const std::int64_t together = follow ? std::max(sequence.count, std::int64_t{1}) : 1;
+  T most = T(0);
   for (std::int64_t i = 0; i < sequence.count; i += together) {
     const T* rows = gates.data<T>() + sequence.entry * gates.stride(0) + head * gates.stride(1) +
                     sequence.row(i) * gates.stride(2);
-    const T most = kernels::largest(rows, std::min(together, sequence.count - i) * dim);
-    if (most > T(0)) return static_cast<double>(most);
+    most = std::max(most, together * dim == 1 ? *rows : kernels::largest(rows, together * dim));
   }
-  return 0;
+  return static_cast<double>(most);
 }
 
 [[noreturn]] void refuse_gate(const char* function, double gate) {
@@ -248,7 +249,7 @@ void check_gates(const char* function, const RecurrencePlan::Impl& plan, const R
   executor.parallel_for(static_cast<std::int64_t>(sequences.size()) * heads, [&](std::int64_t unit, int) {
     const kernels::TokenSequence& sequence = sequences[static_cast<std::size_t>(unit / heads)];
     const double gate = with_wide_type(
-        gates.dtype(), [&](auto t) { return gate_above_0<decltype(t)>(gates, sequence, unit % heads); });
+        gates.dtype(), [&](auto t) { return largest_gate<decltype(t)>(gates, sequence, unit % heads); });
     if (gate > 0) found = gate;
   });
   if (found > 0) refuse_gate(function, found);
