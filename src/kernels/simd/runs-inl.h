@@ -36,15 +36,18 @@ HWY_INLINE int64_t FirstRunBehind(const CachedRows& rows, int64_t begin) {
   return low;
 }
 
-/// Rows of one head that follow a stretch: `rest_count` ones of its run, and the runs behind it.
+/// Rows of one head that follow a stretch: `rest_count` ones of its run, the runs behind it, and what `then`
+/// has behind those.
 template <class S>
 struct RunsBehind {
   int64_t rest_count = 0;
   const KeyValueRun *run = nullptr, *end = nullptr;
   int64_t offset = 0;
   bool values = false;
+  const RunsBehind* then = nullptr;
   /// The first row of the next run, which is passed over; null if there is none.
   HWY_INLINE const S* Take() {
+    if (run == end && then) *this = RunsBehind(*then);
     if (run == end) return nullptr;
     const KeyValueRun& taken = *run++;
     return reinterpret_cast<const S*>(values ? taken.value : taken.key) + offset;
@@ -58,6 +61,9 @@ struct HeadRuns {
   bool values = false;
   int64_t offset = 0;  ///< of the head, in elements
   int64_t stride = 0;  ///< from row to row, in elements
+  /// If not null, what is fetched from run `stop` on in place of the runs there (FetchThen).
+  const RunsBehind<S>* then = nullptr;
+  const KeyValueRun* stop = nullptr;
 
   HWY_INLINE const S* First(int64_t run) const {
     const KeyValueRun& at = rows->runs[run];
@@ -74,10 +80,24 @@ struct HeadRuns {
       const int64_t from = HWY_MAX(begin, run.position), to = HWY_MIN(end, run.position + run.count);
       const S* first = First(n) + (from - run.position) * stride;
       body(from, to, first,
-           RunsBehind<S>{run.position + run.count - to, &run + 1, rows->runs + rows->count, offset, values});
+           RunsBehind<S>{run.position + run.count - to, &run + 1, then ? stop : rows->runs + rows->count,
+                         offset, values, then});
     }
   }
 };
+/// Rows of `rows` before position `end` are read, and then those of `next` from position `begin` on: fetches
+/// go the same way. Nothing changes where a run lies on both sides of a position. `behind` outlives `rows`.
+template <class S>
+HWY_INLINE void FetchThen(HeadRuns<S>& rows, int64_t end, const HeadRuns<S>& next, int64_t begin,
+                          RunsBehind<S>& behind) {
+  if (rows.stride != next.stride) return;  // rows are fetched by one stride
+  const int64_t stop = FirstRunBehind(*rows.rows, end), first = FirstRunBehind(*next.rows, begin);
+  if (stop < rows.rows->count && rows.rows->runs[stop].position < end) return;
+  if (first == next.rows->count || next.rows->runs[first].position < begin) return;
+  behind = {0, next.rows->runs + first, next.rows->runs + next.rows->count, next.offset, next.values};
+  rows.then = &behind;
+  rows.stop = rows.rows->runs + stop;
+}
 
 template <class S>
 HWY_INLINE HeadRuns<S> KeyRuns(const CachedRows& rows, int64_t head) {
