@@ -209,19 +209,63 @@ HWY_INLINE int64_t WholeTiles(const SplitMember<T, S>& m, int64_t begin, int64_t
   return tiles;
 }
 
+/// Whether a head has at most kAheadBytes of keys and of values. RowsToFetch fetches rows that lie
+/// kAheadBytes behind the row being read. So short a head has none there.
+template <class S, class T>
+HWY_INLINE bool IsShort(const Problem<T>& p) {
+  return p.key_len * HWY_MAX(p.score_dim, p.value_dim) * static_cast<int64_t>(sizeof(S)) <= kAheadBytes;
+}
+
+/// A member whose fetches go from the keys of a piece to its values, and on to the keys that are read next.
+/// In pages they had gone on to the next piece of the same keys, or values, which heads in turn read much
+/// later: f32 with 32,768 keys in pages of 64 had 0.88 of the speed of a contiguous store where memory is
+/// fast, and has 0.94.
+template <class T, class S>
+struct FetchedInOrder {
+  SplitMember<T, S> member;
+  RunsBehind<S> behind_keys, behind_values;
+  FetchedInOrder(const SplitMember<T, S>& m, const Piece& piece, const KeysAfter<S>& after) : member(m) {
+    FetchThen(member.keys.cached, piece.end, m.values.cached, piece.begin, behind_keys);
+    FetchThen(member.values.cached, piece.end, after.rows.cached, after.begin, behind_values);
+  }
+  FetchedInOrder(const FetchedInOrder&) = delete;
+  FetchedInOrder& operator=(const FetchedInOrder&) = delete;
+};
+
+/// Whether fetches run from page to page. Elsewhere a copy of the member would take a tenth of a call with 64
+/// keys.
+template <class T, class S>
+HWY_INLINE bool FetchesPages(const SplitMember<T, S>& m) {
+  return m.keys.cached.rows && m.keys.cached.rows->count > 1 && !IsShort<S>(*m.problem);
+}
+
+/// AddOwnPiece by scores, weights and values.
+template <class T, class S>
+HWY_NOINLINE void AddPieceInSteps(const SplitMember<T, S>& m, int64_t heads, int64_t first,
+                                  const BlockSchedule& schedule, const Piece& piece,
+                                  const SplitScratch<T>& scratch) {
+  const Problem<T>& p = *m.problem;
+  const int64_t width = SplitWidth(p);
+  PieceScores(m, heads, first, schedule, piece, scratch);
+  PieceWeights<ExponentialFor<S>>(p, m.at, heads, first, piece, scratch);
+  AddPieceValues(S(), m.values, piece, heads * m.at.rows, scratch.scores + first * scratch.stride,
+                 scratch.stride, p.value_dim, scratch.gathered + first * width, width);
+}
+
 /// Adds a piece to the rows of one member, which begin at row `first` of the scratch.
 template <class T, class S>
 HWY_INLINE void AddOwnPiece(const SplitMember<T, S>& m, int64_t heads, int64_t first,
                             const BlockSchedule& schedule, const Piece& piece, const KeysAfter<S>& after,
                             int64_t begin, int64_t end, const SplitScratch<T>& scratch) {
   const Problem<T>& p = *m.problem;
-  const int64_t rows = heads * m.at.rows, width = SplitWidth(p);
+  const int64_t rows = heads * m.at.rows;
   if (piece.full && AddWholePiece(S(), p, m.keys, m.values, piece, after, begin, end, first, rows, scratch))
     return;
-  PieceScores(m, heads, first, schedule, piece, scratch);
-  PieceWeights<ExponentialFor<S>>(p, m.at, heads, first, piece, scratch);
-  AddPieceValues(S(), m.values, piece, rows, scratch.scores + first * scratch.stride, scratch.stride,
-                 p.value_dim, scratch.gathered + first * width, width);
+  if (FetchesPages(m)) {
+    const FetchedInOrder<T, S> in(m, piece, after);
+    return AddPieceInSteps(in.member, heads, first, schedule, piece, scratch);
+  }
+  AddPieceInSteps(m, heads, first, schedule, piece, scratch);
 }
 
 }  // namespace HWY_NAMESPACE

@@ -29,13 +29,6 @@ struct HeadsOfEntry {
   int64_t kv = 0;
 };
 
-/// Whether a head has at most kAheadBytes of keys and of values. RowsToFetch fetches rows that lie
-/// kAheadBytes behind the row being read. So short a head has none there.
-template <class S, class T>
-HWY_INLINE bool IsShort(const Problem<T>& p) {
-  return p.key_len * HWY_MAX(p.score_dim, p.value_dim) * static_cast<int64_t>(sizeof(S)) <= kAheadBytes;
-}
-
 /// Whether the rows of [0, length) are all there.
 HWY_INLINE bool HoldsAll(const CachedRows& rows, int64_t length) {
   int64_t end = 0;
