@@ -31,7 +31,7 @@ struct KeyValueView {
   std::vector<KeyValueRun> runs;
   std::int64_t length = 0;  ///< rows appended to the sequence, dropped ones included: the next row's position
   std::int64_t num_kv_heads = 0, head_dim = 0, value_dim = 0;
-  DType dtype = DType::f32;  ///< of keys and values
+  DType dtype = DType::f32;                               ///< of keys and values
   std::int64_t key_row_stride = 0, value_row_stride = 0;  ///< in elements; those of a row are contiguous
   std::shared_ptr<const void> owner = {};
 };
