@@ -116,7 +116,7 @@ Ref<Block> Pool::take(std::shared_ptr<const BlockLayout> layout) {
 }
 
 Ref<Block> Pool::take_page(const std::shared_ptr<const BlockLayout>& layout, const Block* last,
-                           std::int64_t wanted) {
+                           std::int64_t needed, std::int64_t present) {
   const std::int64_t bytes = layout->bytes;
   auto block = std::make_unique<Block>();
   block->pool = shared_from_this();
@@ -125,7 +125,9 @@ Ref<Block> Pool::take_page(const std::shared_ptr<const BlockLayout>& layout, con
   PageMemory& pages = pages_.try_emplace(layout.get(), layout).first->second;
   if (!make_room(bytes, &pages)) throw CacheFull(bytes, used_, limit_);
   const std::int64_t before = pages.pages();
-  block->page = pages.take(last && last->pages == &pages ? last->page : PageMemory::Page(), wanted,
+  block->page = pages.take({.last = last && last->pages == &pages ? last->page : PageMemory::Page(),
+                            .needed = needed,
+                            .present = present},
                            (limit_ - used_ - free_bytes_) / bytes);
   block->pages = &pages;
   block->data = pages.data(block->page);

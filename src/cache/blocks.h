@@ -53,10 +53,10 @@ class Pool : public std::enable_shared_from_this<Pool> {
   void expect_room(std::int64_t bytes);
   /// A block with memory of its own. Throws CacheFull, std::bad_alloc.
   Ref<Block> take(std::shared_ptr<const BlockLayout> layout);
-  /// A page, if possible behind `last`, which may be null: else the first of `wanted` neighbours, of which
-  /// the next ones are meant for the same sequence. Throws CacheFull, std::bad_alloc.
+  /// A page of a sequence that has `present` pages and takes `needed` now, if possible behind its last one,
+  /// which may be null (PageMemory::take). Throws CacheFull, std::bad_alloc.
   Ref<Block> take_page(const std::shared_ptr<const BlockLayout>& layout, const Block* last,
-                       std::int64_t wanted);
+                       std::int64_t needed, std::int64_t present);
   /// A block whose rows are at `data` in a mapped file. Throws CacheFull, std::bad_alloc.
   Ref<Block> adopt(std::shared_ptr<const BlockLayout> layout, std::byte* data,
                    std::shared_ptr<const void> mapping);

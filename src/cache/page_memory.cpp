@@ -100,6 +100,7 @@ PageMemory::Stretch* PageMemory::cut(int order) noexcept {
 void PageMemory::use(const Page& page) noexcept {
   Stretch& stretch = *page.stretch;
   Stretches& from = list_of(stretch);
+  waiting_ += stretch.free ? (1 << stretch.order) - 1 : -1;
   stretch.free = false;
   stretch.used_pages = static_cast<std::uint8_t>(stretch.used_pages | 1u << page.number);
   Stretches& to = list_of(stretch);
@@ -108,16 +109,29 @@ void PageMemory::use(const Page& page) noexcept {
   --free_pages_;
 }
 
-PageMemory::Page PageMemory::take(const Page& last, std::int64_t wanted, std::int64_t allowed) {
+// Forks go on from one page, and each may leave a stretch with a single used page: so the bound is on all of
+// them together.
+std::int64_t PageMemory::wanted(const Wish& wish) const noexcept {
+  const std::int64_t used = pages_ - free_pages_;
+  return std::max(wish.needed, std::min(wish.present / 4, used / 4 - waiting_ + 1));
+}
+
+PageMemory::Page PageMemory::take(const Wish& wish, std::int64_t allowed) {
   const auto taken = [&](Stretch& stretch, int number) {
     const Page page{&stretch, number};
     use(page);
     return page;
   };
+  const Page& last = wish.last;
   if (last.stretch && last.number + 1 < 1 << last.stretch->order &&
       (last.stretch->used_pages >> (last.number + 1) & 1u) == 0)
     return taken(*last.stretch, last.number + 1);
-  const int order = order_within(wanted);
+  const auto first_waiting = [&] {
+    Stretch& stretch = partly_.front();
+    return taken(stretch, std::countr_one(stretch.used_pages));
+  };
+  const int order = order_within(wanted(wish));
+  if (order == 0 && waiting_ > (pages_ - free_pages_) / 4) return first_waiting();
   if (Stretch* stretch = cut(order)) return taken(*stretch, 0);
   if (allowed > 0) add_slab(std::int64_t{1} << order, allowed);
   for (int smaller = order; smaller >= 0; --smaller) {
@@ -127,8 +141,7 @@ PageMemory::Page PageMemory::take(const Page& last, std::int64_t wanted, std::in
     add_slab(1, 1);
     return taken(*cut(0), 0);
   }
-  Stretch& stretch = partly_.front();
-  return taken(stretch, std::countr_one(stretch.used_pages));
+  return first_waiting();
 }
 
 void PageMemory::give_back(const Page& page) noexcept {
@@ -138,6 +151,7 @@ void PageMemory::give_back(const Page& page) noexcept {
   stretch->used_pages = static_cast<std::uint8_t>(stretch->used_pages & ~(1u << page.number));
   --slab.used;
   ++free_pages_;
+  waiting_ += stretch->used_pages != 0 ? 1 : 1 - (1 << stretch->order);
   Stretches& to = stretch->used_pages != 0 ? partly_ : others_;
   to.splice(to.end(), from, slab.at[static_cast<std::size_t>(stretch->begin)]);
   if (stretch->used_pages != 0) return;

@@ -14,8 +14,8 @@
 namespace fovea::cache {
 
 /// Stretches of 1, 2, 4 or 8 pages. A stretch has the layout of one large page: the rows of a head lie behind
-/// each other from page to page. Reads of a head then go on where they would jump, and a jump costs 150 ns
-/// (docs/decisions/0055-stretches-of-pages.md). Stretches are cut from slabs, and halves that are free join
+/// each other from page to page. Reads of a head then go on where they would jump
+/// (docs/decisions/0054-stretches-of-pages.md). Stretches are cut from slabs, and halves that are free join
 /// again (buddies; Knowlton 1965). Not for several threads at once.
 class PageMemory {
  public:
@@ -48,10 +48,17 @@ class PageMemory {
 
   bool has_free() const noexcept { return free_pages_ > 0; }
   std::int64_t page_bytes() const noexcept { return layouts_.front()->bytes; }
-  /// The page behind `last`, if `last` is in a stretch and that page is free. Else the first page of a free
-  /// stretch of at least `wanted` pages, or of 8, for which memory of up to `allowed` pages is taken. Else
-  /// any free page. Takes memory of a page if there is none. Throws std::bad_alloc.
-  Page take(const Page& last, std::int64_t wanted, std::int64_t allowed);
+  /// A page for a sequence whose last one is `last`, and which has so many.
+  struct Wish {
+    Page last = {};
+    std::int64_t needed = 1;   ///< pages that are taken now, this one included
+    std::int64_t present = 0;  ///< pages that the sequence has
+  };
+  /// The page behind the last one, if that is free. Else the first page of a free stretch of as many pages as
+  /// are needed, or as a quarter of those present, while no more than a quarter of all used pages wait for
+  /// their sequences. Memory of up to `allowed` pages is taken for it. Else any free page. Takes memory of a
+  /// page if there is none. Throws std::bad_alloc.
+  Page take(const Wish& wish, std::int64_t allowed);
   void give_back(const Page& page) noexcept;
   /// Gives slabs without a used page back to the system. Returns how many pages they had.
   std::int64_t drop_free_slabs() noexcept;
@@ -66,6 +73,7 @@ class PageMemory {
  private:
   using Stretches = std::list<Stretch>;
 
+  std::int64_t wanted(const Wish& wish) const noexcept;
   void add_slab(std::int64_t wanted, std::int64_t allowed);
   Stretch* cut(int order) noexcept;
   void use(const Page& page) noexcept;
@@ -80,6 +88,7 @@ class PageMemory {
   Stretches partly_;  // stretches with used and free pages
   Stretches others_;  // those whose pages are all used, and pages that begin none
   std::int64_t pages_ = 0, free_pages_ = 0;
+  std::int64_t waiting_ = 0;  ///< of the free pages those in partly_
 };
 
 }  // namespace fovea::cache

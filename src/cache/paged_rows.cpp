@@ -30,14 +30,15 @@ class PagedRows final : public Rows {
     if (copies) {
       const std::int64_t last = length / page();
       const Block& shared = *pages[last];
-      Ref<Block> copy = pool_->take_page(layout_, nullptr, 1);
+      Ref<Block> copy = pool_->take_page(layout_, nullptr, 1, 0);
       shared.layout->copy_rows(shared.data, shared.first, length % page(), *copy->layout, copy->data,
                                copy->first);
       pages.own(last) = std::move(copy);
     }
     while (pages.size() < pages_of(length + rows)) {
-      const Block* last = pages.size() > 0 ? pages[pages.size() - 1].get() : nullptr;
-      pages.push_back(pool_->take_page(layout_, last, wanted(pages.size(), pages_of(length + rows))));
+      const std::int64_t present = pages.size();
+      const Block* last = present > 0 ? pages[present - 1].get() : nullptr;
+      pages.push_back(pool_->take_page(layout_, last, pages_of(length + rows) - present, present));
     }
     pages_ = std::move(pages);
   }
@@ -100,11 +101,6 @@ class PagedRows final : public Rows {
  private:
   std::int64_t page() const { return layout_->rows; }
   std::int64_t pages_of(std::int64_t rows) const { return (rows + page() - 1) / page(); }
-  // Neighbours to take with the next page: those that are needed now, or a quarter of the pages that there
-  // are. So no more than a quarter of a sequence's memory waits for its next rows.
-  static std::int64_t wanted(std::int64_t present, std::int64_t needed) {
-    return std::max(needed - present, present / 4);
-  }
   // Whether this sequence alone holds the page, on every level. A page that can be found, or lies in a file,
   // is never written.
   bool is_own(std::int64_t number) const {

@@ -209,23 +209,6 @@ TEST(KvCache, RowsLieInTheMemoryOfTensors) {
   }
 }
 
-// A short text touches little of it, and huge pages would bring in all of it.
-TEST(KvCache, TheFirstPageIsNotInTheRegionsOfTensors) {
-  if (tensor_memory().requests == 0) {
-    const Tensor large(DType::f32, {1 << 16});
-    if (tensor_memory().requests == 0) GTEST_SKIP() << "a sanitizer has tensors from operator new";
-  }
-  KvCache cache({.layers = {{.num_kv_heads = heads, .head_dim = 128, .store = Paged{64}}}});
-  Sequence s = cache.start();
-  const std::size_t before = tensor_memory().used;
-  cache.reserve(s, 64);
-  EXPECT_EQ(tensor_memory().used, before);
-  EXPECT_EQ(cache.bytes().free, 0);
-  cache.reserve(s, 65);
-  EXPECT_GT(tensor_memory().used, before);
-  EXPECT_GT(cache.bytes().free, 0);
-}
-
 // A prompt that threads share: heads and pages by themselves, rounded from f32 where the layer has 16 bits.
 TEST(KvCache, LongPromptsAreWrittenByThreadsAsByOne) {
   const std::int64_t rows = 300, width = 64;

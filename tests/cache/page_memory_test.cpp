@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "fovea/cache/kv_cache.h"
+#include "fovea/core/memory.h"
 #include "fovea/core/philox.h"
 
 namespace fovea::cache {
@@ -22,31 +23,31 @@ constexpr std::int64_t any = 1 << 20;
 
 TEST(PageMemory, GivesTheNextPageOfAStretchToWhoHasTheLast) {
   PageMemory memory(layout_of(2));
-  const PageMemory::Page first = memory.take({}, 4, any), other = memory.take({}, 4, any);
-  const PageMemory::Page second = memory.take(first, 4, any);
+  const PageMemory::Page first = memory.take({.needed = 4}, any), other = memory.take({.needed = 4}, any);
+  const PageMemory::Page second = memory.take({.last = first, .needed = 4}, any);
   EXPECT_EQ(second.stretch, first.stretch);
   EXPECT_EQ(second.number, 1);
   EXPECT_NE(other.stretch, first.stretch);
   EXPECT_EQ(memory.first_slot(second), 4);
   EXPECT_EQ(memory.layout(second)->rows, 16);
   // Another one who has the first page does not get the second again.
-  EXPECT_NE(memory.take(first, 1, any).stretch, first.stretch);
+  EXPECT_NE(memory.take({.last = first}, any).stretch, first.stretch);
   memory.give_back(second);
-  EXPECT_EQ(memory.take(first, 1, any).number, 1);
+  EXPECT_EQ(memory.take({.last = first}, any).number, 1);
 }
 
 TEST(PageMemory, TakesNoMoreThanIsAllowedWhileAPageIsFree) {
   PageMemory memory(layout_of(2));
-  const PageMemory::Page first = memory.take({}, 8, 8);
+  const PageMemory::Page first = memory.take({.needed = 8}, 8);
   ASSERT_EQ(memory.pages(), 8);
   std::set<std::pair<PageMemory::Stretch*, int>> pages{{first.stretch, first.number}};
   for (int n = 1; n < 8; ++n) {
-    const PageMemory::Page page = memory.take({}, 8, 0);
+    const PageMemory::Page page = memory.take({.needed = 8}, 0);
     EXPECT_TRUE(pages.emplace(page.stretch, page.number).second);
   }
   EXPECT_EQ(memory.pages(), 8);
   EXPECT_FALSE(memory.has_free());
-  (void)memory.take({}, 8, 0);
+  (void)memory.take({.needed = 8}, 0);
   EXPECT_EQ(memory.pages(), 9);
 }
 
@@ -65,7 +66,9 @@ TEST(PageMemory, HoldsNoPageTwiceAndJoinsHalvesThatAreFree) {
         const PageMemory::Page last = held.empty() || random.next_below(4) == 0
                                           ? PageMemory::Page()
                                           : held[random.next_below(static_cast<std::uint32_t>(held.size()))];
-        held.push_back(memory.take(last, 1 + random.next_below(12), random.next_below(8) == 0 ? 0 : 40));
+        held.push_back(
+            memory.take({.last = last, .needed = 1 + random.next_below(12), .present = random.next_below(40)},
+                        random.next_below(8) == 0 ? 0 : 40));
         ASSERT_TRUE(places.insert(place(held.back())).second) << "step " << step;
       } else {
         const std::size_t n = random.next_below(static_cast<std::uint32_t>(held.size()));
@@ -80,7 +83,7 @@ TEST(PageMemory, HoldsNoPageTwiceAndJoinsHalvesThatAreFree) {
     // All memory is in the largest stretches again: these are had without more.
     std::int64_t largest = 0;
     for (; memory.has_free(); ++largest) {
-      const PageMemory::Page page = memory.take({}, 8, 0);
+      const PageMemory::Page page = memory.take({.needed = 8}, 0);
       if (page.stretch->order < PageMemory::most_order) break;
     }
     EXPECT_EQ(memory.pages(), pages);
@@ -90,9 +93,9 @@ TEST(PageMemory, HoldsNoPageTwiceAndJoinsHalvesThatAreFree) {
 
 TEST(PageMemory, DropsSlabsWithoutAUsedPage) {
   PageMemory memory(layout_of(300));
-  const PageMemory::Page kept = memory.take({}, 1, any);  // alone, on small pages
+  const PageMemory::Page kept = memory.take({}, any);  // alone, on small pages
   std::vector<PageMemory::Page> others;
-  for (int n = 0; n < 30; ++n) others.push_back(memory.take({}, 2, any));
+  for (int n = 0; n < 30; ++n) others.push_back(memory.take({.needed = 2}, any));
   for (const PageMemory::Page& page : others) memory.give_back(page);
   const std::int64_t pages = memory.pages();
   EXPECT_EQ(memory.drop_free_slabs(), pages - 1);
@@ -101,6 +104,41 @@ TEST(PageMemory, DropsSlabsWithoutAUsedPage) {
   memory.give_back(kept);
   EXPECT_EQ(memory.drop_free_slabs(), 1);
   EXPECT_EQ(memory.drop_free_slabs(), 0);
+}
+
+// Each page of a chain goes on from a fork whose other side took the next page, and gave it back.
+TEST(PageMemory, LetsNoMoreThanAQuarterWaitBehindForks) {
+  PageMemory memory(layout_of(2));
+  std::vector<PageMemory::Page> pages{memory.take({}, any)};
+  for (std::int64_t n = 1; n < 400; ++n) {
+    const PageMemory::Wish wish{.last = pages.back(), .present = n};
+    const PageMemory::Page one = memory.take(wish, any), other = memory.take(wish, any);
+    memory.give_back(one);
+    pages.push_back(other);
+  }
+  std::set<const PageMemory::Stretch*> stretches;
+  std::int64_t held = 0;
+  for (const PageMemory::Page& page : pages) {
+    if (stretches.insert(page.stretch).second) held += 1 << page.stretch->order;
+  }
+  EXPECT_LE(held, 400 + 400 / 4 + 1);  // and the page that was given back last
+}
+
+// A short text touches little of it, and huge pages would bring in all of it.
+TEST(KvCache, TheFirstPageIsNotInTheRegionsOfTensors) {
+  if (tensor_memory().requests == 0) {
+    const Tensor large(DType::f32, {1 << 16});
+    if (tensor_memory().requests == 0) GTEST_SKIP() << "a sanitizer has tensors from operator new";
+  }
+  KvCache cache({.layers = {{.num_kv_heads = 4, .head_dim = 128, .store = Paged{64}}}});
+  Sequence s = cache.start();
+  const std::size_t before = tensor_memory().used;
+  cache.reserve(s, 64);
+  EXPECT_EQ(tensor_memory().used, before);
+  EXPECT_EQ(cache.bytes().free, 0);
+  cache.reserve(s, 65);
+  EXPECT_GT(tensor_memory().used, before);
+  EXPECT_GT(cache.bytes().free, 0);
 }
 
 // Texts that grow in turns, a page at a time, beside each other.

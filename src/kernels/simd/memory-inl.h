@@ -34,9 +34,7 @@ class Carve {
 
 /// The bytes from a thread's workspace to that of the next one. A thread that reads through the end of its
 /// workspace makes the processor fetch lines behind it. Where the next thread writes those, and cores do not
-/// share a cache, each line moves from one core to the other and back. On a Zen 5, a head of linear attention
-/// with elu + 1 took the second thread 305 us with workspaces side by side. With 1 KiB between them it took
-/// 266, with 4 KiB 236 and with these 231.
+/// share a cache, each line moves from one core to the other and back.
 inline size_t FromThreadToThread(size_t bytes) {
   return bytes + 8192;
 }

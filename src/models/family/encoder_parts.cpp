@@ -34,6 +34,25 @@ HeadRow first_row_head(std::optional<Activation> activation, std::vector<TensorR
           std::move(tensors)};
 }
 
+std::vector<TensorRule> layer_tensors(const std::vector<std::string_view>& theirs) {
+  constexpr std::string_view ours[] = {"self_attn.q_proj",
+                                       "self_attn.k_proj",
+                                       "self_attn.v_proj",
+                                       "self_attn.out_proj",
+                                       "self_attn_layer_norm",
+                                       "fc1",
+                                       "fc2",
+                                       "final_layer_norm"};
+  static const std::vector<std::string> names = [&] {
+    std::vector<std::string> list;
+    for (const std::string_view name : ours) list.push_back("encoder.layers.*." + std::string(name));
+    return list;
+  }();
+  std::vector<TensorRule> rules;
+  for (std::size_t i = 0; i < theirs.size(); ++i) rules.push_back({names[i], theirs[i]});
+  return rules;
+}
+
 C bert_defaults() {
   C config;
   config.model_type = "bert";
@@ -70,22 +89,19 @@ Field token_types() {
 
 std::vector<TensorRule> bert_tensors(const std::string& prefix) {
   static std::deque<std::string> names;  // rules are views, and the table of families lives as long
-  std::vector<TensorRule> rules;
-  for (const auto& [ours, theirs] : std::initializer_list<std::pair<std::string_view, const char*>>{
-           {"encoder.layers.*.self_attn.q_proj", "encoder.layer.*.attention.self.query"},
-           {"encoder.layers.*.self_attn.k_proj", "encoder.layer.*.attention.self.key"},
-           {"encoder.layers.*.self_attn.v_proj", "encoder.layer.*.attention.self.value"},
-           {"encoder.layers.*.self_attn.out_proj", "encoder.layer.*.attention.output.dense"},
-           {"encoder.layers.*.self_attn_layer_norm", "encoder.layer.*.attention.output.LayerNorm"},
-           {"encoder.layers.*.fc1", "encoder.layer.*.intermediate.dense"},
-           {"encoder.layers.*.fc2", "encoder.layer.*.output.dense"},
-           {"encoder.layers.*.final_layer_norm", "encoder.layer.*.output.LayerNorm"},
-           {"embed_tokens", "embeddings.word_embeddings"},
-           {"embed_types", "embeddings.token_type_embeddings"},
-           {"encoder.embed_positions", "embeddings.position_embeddings"},
-           {"encoder.layernorm_embedding", "embeddings.LayerNorm"}})
-    rules.push_back({ours, names.emplace_back(prefix + theirs)});
-  return rules;
+  const auto name = [&](const char* theirs) -> std::string_view {
+    return names.emplace_back(prefix + theirs);
+  };
+  return joined(
+      layer_tensors(
+          {name("encoder.layer.*.attention.self.query"), name("encoder.layer.*.attention.self.key"),
+           name("encoder.layer.*.attention.self.value"), name("encoder.layer.*.attention.output.dense"),
+           name("encoder.layer.*.attention.output.LayerNorm"), name("encoder.layer.*.intermediate.dense"),
+           name("encoder.layer.*.output.dense"), name("encoder.layer.*.output.LayerNorm")}),
+      {{"embed_tokens", name("embeddings.word_embeddings")},
+       {"embed_types", name("embeddings.token_type_embeddings")},
+       {"encoder.embed_positions", name("embeddings.position_embeddings")},
+       {"encoder.layernorm_embedding", name("embeddings.LayerNorm")}});
 }
 
 std::vector<TensorRule> bert_masked_tensors() {

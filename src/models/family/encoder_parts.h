@@ -19,6 +19,10 @@ HeadRow masked_head(std::optional<autograd::Activation> activation, std::vector<
 /// Labels of a sequence, by the row of the first id.
 HeadRow first_row_head(std::optional<autograd::Activation> activation, std::vector<TensorRule> tensors);
 
+/// The tensors of a block by their names there: of queries, keys, values and the output of attention, its
+/// norm, both matrices of the feed-forward part, and its norm. The names outlive the rules.
+std::vector<TensorRule> layer_tensors(const std::vector<std::string_view>& theirs);
+
 // -- of BERT and its descendants
 
 /// BERT's values; its descendants change some of them.

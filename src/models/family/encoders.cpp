@@ -12,26 +12,6 @@ using nn::NormSpec;
 using Layout = TensorRule::Layout;
 using C = FamilyConfig;
 
-// The tensors of a block, for their names in the order of ours below.
-std::vector<TensorRule> layer_tensors(const std::vector<std::string_view>& theirs) {
-  constexpr std::string_view ours[] = {"self_attn.q_proj",
-                                       "self_attn.k_proj",
-                                       "self_attn.v_proj",
-                                       "self_attn.out_proj",
-                                       "self_attn_layer_norm",
-                                       "fc1",
-                                       "fc2",
-                                       "final_layer_norm"};
-  static const std::vector<std::string> names = [&] {
-    std::vector<std::string> list;
-    for (const std::string_view name : ours) list.push_back("encoder.layers.*." + std::string(name));
-    return list;
-  }();
-  std::vector<TensorRule> rules;
-  for (std::size_t i = 0; i < theirs.size(); ++i) rules.push_back({names[i], theirs[i]});
-  return rules;
-}
-
 Family bert() {
   return {.defaults = bert_defaults(),
           .classes = joined(encoder_classes("Bert"), {{"BertForPreTraining", FamilyHead::masked}}),

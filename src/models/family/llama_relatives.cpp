@@ -284,30 +284,36 @@ Family arcee() {
   return family;
 }
 
-// Layer norms by weights + 1.
-Family nemotron() {
-  C defaults = llama_defaults("nemotron", 256000, 6144, 24576, 32, 48);
-  defaults.positions = 4096;
+// Layer norms, and no gates.
+Family plain_family(C defaults, std::vector<ClassRow> classes, const std::vector<Field>& fields) {
   defaults.norm = NormSpec::Kind::layer;
   defaults.norm_epsilon = 1e-5;
-  defaults.norm_offset = 1.0f;
   defaults.gated = false;
   defaults.activation = autograd::Activation::relu_squared;
-  defaults.rotary_share = 0.5;
   return {.defaults = defaults,
-          .classes = decoder_classes_with_answers("Nemotron"),
-          .fields = joined(llama_sizes(), {{"head_dim", SizeField{&C::head_dim, most_dim}},
-                                           // Of early files; no release reads them, and all take 0.5.
-                                           {"rope_percent", FixedField{"0.5"}},
-                                           {"rope_percentage", FixedField{"0.5"}},
-                                           {"norm_eps", NumberField{&C::norm_epsilon}},
-                                           {"hidden_act", ActivationField{&C::activation}},
-                                           {"attention_bias", read_attention_bias},
-                                           {"mlp_bias", FlagField{&C::mlp_bias}},
-                                           {"rope_parameters", read_rope}}),
+          .classes = std::move(classes),
+          .fields = joined(joined(llama_sizes(), {{"head_dim", SizeField{&C::head_dim, most_dim}},
+                                                  {"hidden_act", ActivationField{&C::activation}},
+                                                  {"attention_bias", read_attention_bias},
+                                                  {"mlp_bias", FlagField{&C::mlp_bias}},
+                                                  {"rope_parameters", read_rope}}),
+                           fields),
           .tensors = plain_tensors(),
           .heads = decoder_heads(),
           .prefix = "model."};
+}
+
+// Norms by weights + 1.
+Family nemotron() {
+  C defaults = llama_defaults("nemotron", 256000, 6144, 24576, 32, 48);
+  defaults.positions = 4096;
+  defaults.norm_offset = 1.0f;
+  defaults.rotary_share = 0.5;
+  return plain_family(defaults, decoder_classes_with_answers("Nemotron"),
+                      {{"norm_eps", NumberField{&C::norm_epsilon}},
+                       // Of early files; no release reads them, and all take 0.5.
+                       {"rope_percent", FixedField{"0.5"}},
+                       {"rope_percentage", FixedField{"0.5"}}});
 }
 
 // Without rope_parameters there is a scaling, and then rope_theta alone is not read.
@@ -339,27 +345,13 @@ Family cwm() {
                        {"rope_parameters", read_cwm_rope}});
 }
 
-// Layer norms, and no gates.
 Family jais2() {
   C defaults = llama_defaults("jais2", 150272, 3328, 26624, 32, 26);
   defaults.positions = 8192;
-  defaults.norm = NormSpec::Kind::layer;
-  defaults.norm_epsilon = 1e-5;
-  defaults.gated = false;
-  defaults.activation = autograd::Activation::relu_squared;
   defaults.query_bias = defaults.output_bias = defaults.mlp_bias = true;
   defaults.eos_ids = {150024};
-  return {.defaults = defaults,
-          .classes = {{"Jais2ForCausalLM", FamilyHead::language}, {"Jais2Model"}},
-          .fields = joined(llama_sizes(), {{"head_dim", SizeField{&C::head_dim, most_dim}},
-                                           {"layer_norm_eps", NumberField{&C::norm_epsilon}},
-                                           {"hidden_act", ActivationField{&C::activation}},
-                                           {"attention_bias", read_attention_bias},
-                                           {"mlp_bias", FlagField{&C::mlp_bias}},
-                                           {"rope_parameters", read_rope}}),
-          .tensors = plain_tensors(),
-          .heads = decoder_heads(),
-          .prefix = "model."};
+  return plain_family(defaults, {{"Jais2ForCausalLM", FamilyHead::language}, {"Jais2Model"}},
+                      {{"layer_norm_eps", NumberField{&C::norm_epsilon}}});
 }
 
 }  // namespace

@@ -63,6 +63,13 @@ std::vector<Field> bart_fields() {
           {"force_bos_token_to_be_generated", NoEffect{}}};
 }
 
+// Keys of the first files that say where norms are, which have one value in each family.
+std::vector<Field> norm_places(const char* before, const char* of_embeddings) {
+  return {{"normalize_before", FixedField{before}},
+          {"normalize_embedding", FixedField{of_embeddings}},
+          {"add_final_layer_norm", FixedField{before}}};
+}
+
 std::vector<TensorRule> bart_tensors() {
   return {{"final_logits_bias", "final_logits_bias", Layout::one_row}, {"*", "*"}};
 }
@@ -75,10 +82,8 @@ Family bart() {
                       {"BartModel"},
                       {"BartForSequenceClassification", FamilyHead::sequence_labels},
                       {"BartForQuestionAnswering", FamilyHead::answer}},
-          .fields = joined(bart_fields(), {{"normalize_before", FixedField{"false"}},
-                                           {"normalize_embedding", FixedField{"true"}},
-                                           {"add_final_layer_norm", FixedField{"false"}},
-                                           {"static_position_embeddings", FixedField{"false"}}}),
+          .fields = joined(joined(bart_fields(), norm_places("false", "true")),
+                           {{"static_position_embeddings", FixedField{"false"}}}),
           .tensors = bart_tensors(),
           .heads = translator_heads(),
           .prefix = "model.",
@@ -94,10 +99,8 @@ Family mbart() {
                       {"MBartModel"},
                       {"MBartForSequenceClassification", FamilyHead::sequence_labels},
                       {"MBartForQuestionAnswering", FamilyHead::answer}},
-          .fields = joined(bart_fields(), {{"normalize_before", FixedField{"true"}},
-                                           {"normalize_embedding", FixedField{"true"}},
-                                           {"add_final_layer_norm", FixedField{"true"}},
-                                           {"static_position_embeddings", FixedField{"false"}}}),
+          .fields = joined(joined(bart_fields(), norm_places("true", "true")),
+                           {{"static_position_embeddings", FixedField{"false"}}}),
           .tensors = bart_tensors(),
           .heads = translator_heads(),
           .prefix = "model.",
@@ -124,11 +127,9 @@ Family plbart() {
           .classes = {{"PLBartForConditionalGeneration", FamilyHead::language},
                       {"PLBartModel"},
                       {"PLBartForSequenceClassification", FamilyHead::sequence_labels}},
-          .fields = joined(bart_fields(), {{"num_hidden_layers", read_hidden_layers},
-                                           {"normalize_before", FixedField{"false"}},
-                                           {"normalize_embedding", FixedField{"true"}},
-                                           {"add_final_layer_norm", FixedField{"false"}},
-                                           {"static_position_embeddings", FixedField{"false"}}}),
+          .fields = joined(joined(bart_fields(), norm_places("false", "true")),
+                           {{"num_hidden_layers", read_hidden_layers},
+                            {"static_position_embeddings", FixedField{"false"}}}),
           .tensors = bart_tensors(),
           .heads = translator_heads(),
           .prefix = "model.",
@@ -152,12 +153,10 @@ Family marian() {
   defaults.eos_ids = {0};
   return {.defaults = defaults,
           .classes = {{"MarianMTModel", FamilyHead::language}, {"MarianModel"}},
-          .fields = joined(bart_fields(), {{"normalize_before", FixedField{"false"}},
-                                           {"normalize_embedding", FixedField{"false"}},
-                                           {"add_final_layer_norm", FixedField{"false"}},
-                                           {"static_position_embeddings", FixedField{"true"}},
-                                           {"share_encoder_decoder_embeddings", FixedField{"true"}},
-                                           {"decoder_vocab_size", read_decoder_vocabulary}}),
+          .fields = joined(joined(bart_fields(), norm_places("false", "false")),
+                           {{"static_position_embeddings", FixedField{"true"}},
+                            {"share_encoder_decoder_embeddings", FixedField{"true"}},
+                            {"decoder_vocab_size", read_decoder_vocabulary}}),
           .tensors = bart_tensors(),
           .prefix = "model.",
           .copies = {"*.embed_tokens.weight", "*.embed_positions.weight"}};
@@ -176,11 +175,9 @@ Family pegasus() {
   defaults.pad_id = 0;
   defaults.eos_ids = {1};
   family.classes = {{"PegasusForConditionalGeneration", FamilyHead::language}, {"PegasusModel"}};
-  family.fields = joined(bart_fields(), {{"normalize_before", FixedField{"true"}},
-                                         {"normalize_embedding", FixedField{"false"}},
-                                         {"add_final_layer_norm", FixedField{"true"}},
-                                         // Whatever made the table, it is in the file.
-                                         {"static_position_embeddings", NoEffect{}}});
+  family.fields = joined(joined(bart_fields(), norm_places("true", "false")),
+                         {// Whatever made the table, it is in the file.
+                          {"static_position_embeddings", NoEffect{}}});
   family.heads = {};
   return family;
 }
@@ -209,12 +206,9 @@ Family m2m_100() {
   defaults.starts_with_last = false;
   defaults.start_id = 2;
   family.classes = {{"M2M100ForConditionalGeneration", FamilyHead::language}, {"M2M100Model"}};
-  family.fields = joined(bart_fields(), {{"pad_token_id", read_m2m_positions},
-                                         // Of the first files, which have one value of each alone.
-                                         {"normalize_before", FixedField{"true"}},
-                                         {"normalize_embedding", FixedField{"false"}},
-                                         {"add_final_layer_norm", FixedField{"true"}},
-                                         {"static_position_embeddings", FixedField{"true"}}});
+  family.fields =
+      joined(joined(bart_fields(), norm_places("true", "false")),
+             {{"pad_token_id", read_m2m_positions}, {"static_position_embeddings", FixedField{"true"}}});
   family.tensors = {{"*", "*"}};
   family.heads = {};
   family.copies = {"*.embed_tokens.weight", "*.embed_positions.weights"};

@@ -72,8 +72,8 @@ void check_denominator(const char* function, const RecurrencePlan::Impl& plan, c
   check_contiguous(function, "denominator", view, plan.compute_dtype(), denominator_shape(plan, sizes));
 }
 
-// The largest gate of one head of one sequence, or 0. Rows that follow each other are searched in one go.
-// They come from memory, and 16 of 64 numbers at a time took a fifth longer.
+// The largest gate of one head of one sequence, or 0. Rows that follow each other come from memory and are
+// searched in one go.
 template <class T>
 double largest_gate(const ConstTensorView& gates, const kernels::TokenSequence& sequence, std::int64_t head) {
   const std::int64_t dim = gates.rank() == 4 ? gates.size(3) : 1;
