@@ -54,10 +54,10 @@ class PageMemory {
     std::int64_t needed = 1;   ///< pages that are taken now, this one included
     std::int64_t present = 0;  ///< pages that the sequence has
   };
-  /// The page behind the last one, if that is free. Else the first page of a free stretch of as many pages as
-  /// are needed, or as a quarter of those present, while no more than a quarter of all used pages wait for
-  /// their sequences. Memory of up to `allowed` pages is taken for it. Else any free page. Takes memory of a
-  /// page if there is none. Throws std::bad_alloc.
+  /// The page behind the last one, if that is free. Else the first page of a free stretch, of as many pages
+  /// as are needed or as a quarter of those present. For the latter no more pages wait for their sequences
+  /// than a quarter of all that are used. Memory of up to `allowed` pages is taken for it. Else any free
+  /// page. Takes memory of a page if there is none. Throws std::bad_alloc.
   Page take(const Wish& wish, std::int64_t allowed);
   void give_back(const Page& page) noexcept;
   /// Gives slabs without a used page back to the system. Returns how many pages they had.
