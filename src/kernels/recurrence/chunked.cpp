@@ -32,7 +32,7 @@ void add_candidates(const Isa& isa, const RecurrenceCode<float>* f32, const Recu
     return CompiledKernel<RecurrenceCode>{
         .name = std::string(isa.name) + algorithm, .isa = &isa, .f32 = f32[code], .f64 = f64[code]};
   };
-  list.push_back({compiled(" step", 0), refuse_nothing, step_is_slower, 1});
+  list.push_back({compiled(" step", 0), refuse_nothing, step_is_slower, 1, true});
   list.push_back({compiled(" chunked", 1), refuse_nothing, nullptr, recurrence_chunk, true});
 }
 

@@ -35,8 +35,8 @@ constexpr int kStepVectors = HWY_TARGET <= HWY_AVX3 || HWY_ARCH_ARM ? 8 : 4;
 // two pages.
 constexpr int64_t kStepRows = 16;
 // Bytes from a row to the one that is fetched into the caches beside it. The processor itself does not fetch
-// beyond a page, and a row is read once: with 4 KiB, a state in memory takes a sixth less time.
-constexpr int64_t kStepAhead = 4096;
+// beyond a page, and a row is read once: with 4 KiB, a state in memory took a sixth less time on a Zen 4.
+constexpr int64_t kStepAhead = 8192;
 // Units of consecutive heads a thread. With one head a unit, two threads took turns, so that each fetched the
 // state that the other was writing. The 64 layers of the gated delta rule took 6.4 ms, and take 4.8 with
 // these.
@@ -54,7 +54,7 @@ struct StepToken {
 
 template <class T>
 HWY_INLINE StepToken<T> TakeStep(const RecurrenceProblem<T>& p, Carve& carve) {
-  const int64_t dim = Padded<T>(p.key_dim), stride = Padded<T>(p.value_dim), readers = ReadersOf(p);
+  const int64_t dim = Padded<T>(p.key_dim), stride = Padded<T>(StateColumns(p)), readers = ReadersOf(p);
   return {carve.Take<T>(readers * dim),
           carve.Take<T>(readers * dim),
           carve.Take<T>(dim),
@@ -78,6 +78,18 @@ HWY_INLINE void GatherRow(const StoredOperand<const std::byte>& from, int64_t en
                           T f, int64_t count, int64_t dim, T* to) {
   ReadStored(from, entry, h, row, 0, count, to);
   Fill(T{0}, dim - count, to + count);
+  if (f != T(1)) ScaleInto(f, to, dim, to);
+}
+
+/// The same of a row of queries or keys, behind its features.
+template <class T>
+HWY_INLINE void GatherMapped(const RecurrenceProblem<T>& p, const StoredOperand<const std::byte>& from,
+                             int64_t entry, int64_t h, int64_t row, T f, int64_t dim, T* to) {
+  const bool maps = p.features == RowFeatures::elu_plus_one;
+  GatherRow(from, entry, h, row, maps ? T(1) : f, p.key_dim, dim, to);
+  if (!maps) return;
+  EluRow(to, dim, to);
+  Fill(T{0}, dim - p.key_dim, to + p.key_dim);  // where elu(0) + 1 is 1
   if (f != T(1)) ScaleInto(f, to, dim, to);
 }
 
@@ -124,8 +136,9 @@ HWY_NOINLINE void PrepareStep(const RecurrenceProblem<T>& p, const TokenSequence
   const int64_t entry = sequence.entry, count = p.key_dim;
   const T beta = p.beta.data ? *RecurrenceRow(p.beta, entry, h, row) : T(1);
   StepDecays(p, sequence, h, row, s);
-  GatherRow(p.key, entry, KeyHeadOf(p, h), row, T(1), count, s.dim, s.k);
+  GatherMapped(p, p.key, entry, KeyHeadOf(p, h), row, T(1), s.dim, s.k);
   GatherRow(p.value, entry, h, row, beta, p.value_dim, s.stride, s.target);
+  if (p.sums_keys) s.target[p.value_dim] = T(1);
   if (p.write == WriteKind::low_rank) {
     GatherRow(p.a, entry, h, row, T(1), count, s.dim, s.e);
     GatherRow(p.b, entry, h, row, T(1), count, s.dim, s.b);
@@ -139,7 +152,7 @@ HWY_NOINLINE void PrepareStep(const RecurrenceProblem<T>& p, const TokenSequence
   if (!queries) return;
   for (int64_t reader = 0; reader < s.readers; ++reader) {
     T* q = s.q + reader * s.dim;
-    GatherRow(p.query, entry, QueryHeadOf(p, h, reader), row, static_cast<T>(p.scale), count, s.dim, q);
+    GatherMapped(p, p.query, entry, QueryHeadOf(p, h, reader), row, static_cast<T>(p.scale), s.dim, q);
     if (p.read == ReadKind::before_decay)
       Copy(q, s.dim, s.q_start + reader * s.dim);
     else
@@ -154,9 +167,6 @@ struct StepPanel {
   const T* from;
   T* to;
   int64_t from_stride, to_stride, count;
-  /// Elements from a row to that of the next head's state, which is fetched while this one is written. 0: no.
-  /// The pass that only writes leaves memory idle otherwise: a state of 64 KiB is in the second-level cache.
-  int64_t next_state = 0;
 };
 
 /// One pass over the rows of a state: sums[column] += Σ q[i] from[i][column], and to = diag(decay) from +
@@ -171,10 +181,14 @@ struct StepPass {
 #define FOVEA_UNROLL _Pragma("GCC unroll 8")
 /// Rows [first, last) of `kVectors` vectors of columns from `column` on. kWrites counts the outer products.
 template <int kVectors, bool kQuery, bool kErase, int kWrites, class D, class T = hn::TFromD<D>>
-HWY_INLINE void StepPiece(D d, const StepPass<T>& s, const StepPanel<T>& panel, int64_t first, int64_t last,
-                          int64_t column) {
+HWY_INLINE void StepPiece(D d, const StepPass<T>& pass, const StepPanel<T>& panel, int64_t first,
+                          int64_t last, int64_t column) {
   using V = hn::Vec<D>;
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+  // Copies, since GCC would read the members of both structs again behind each store of a vector, and the
+  // factors of a row with them: eleven loads a vector. A state of 128 by 128 took 1.5 us in the second-level
+  // cache, where memory may take 2, and takes 0.6.
+  const StepPass<T> s = pass;
   V q_sums[kVectors], e_sums[kVectors], x[kVectors], y[kVectors];
   FOVEA_UNROLL for (int v = 0; v < kVectors; ++v) {
     if constexpr (kQuery) q_sums[v] = hn::LoadU(d, s.q_sums + column + v * lanes);
@@ -182,22 +196,27 @@ HWY_INLINE void StepPiece(D d, const StepPass<T>& s, const StepPanel<T>& panel, 
     if constexpr (kWrites > 0) x[v] = hn::LoadU(d, s.x + column + v * lanes);
     if constexpr (kWrites > 1) y[v] = hn::LoadU(d, s.y + column + v * lanes);
   }
+  const int64_t from_stride = panel.from_stride, to_stride = panel.to_stride;
+  const T* from = panel.from + first * from_stride + column;
+  T* to = kWrites > 0 ? panel.to + first * to_stride + column : nullptr;
   for (int64_t i = first; i < last; ++i) {
-    const T* from = panel.from + i * panel.from_stride + column;
+    const V zero = hn::Zero(d), q = kQuery ? hn::Set(d, s.q[i]) : zero,
+            e = kErase ? hn::Set(d, s.e[i]) : zero, k = kWrites > 0 ? hn::Set(d, s.k[i]) : zero,
+            b = kWrites > 1 ? hn::Set(d, s.b[i]) : zero, decay = kWrites > 0 ? hn::Set(d, s.decay[i]) : zero;
     FOVEA_UNROLL for (int v = 0; v < kVectors; ++v) {
-      const V element = hn::LoadU(d, from + v * lanes);
-      if constexpr (kQuery || kErase)
-        hwy::Prefetch(from + v * lanes + kStepAhead / sizeof(T));
-      else if (panel.next_state)
-        FetchLine(from + v * lanes + panel.next_state);
-      if constexpr (kQuery) q_sums[v] = hn::MulAdd(hn::Set(d, s.q[i]), element, q_sums[v]);
-      if constexpr (kErase) e_sums[v] = hn::MulAdd(hn::Set(d, s.e[i]), element, e_sums[v]);
+      V element = hn::LoadU(d, from + v * lanes);
+      KeepLoaded(element);  // two loads of a vector that lies in two lines are four
+      if constexpr (kQuery || kErase) hwy::Prefetch(from + v * lanes + kStepAhead / sizeof(T));
+      if constexpr (kQuery) q_sums[v] = hn::MulAdd(q, element, q_sums[v]);
+      if constexpr (kErase) e_sums[v] = hn::MulAdd(e, element, e_sums[v]);
       if constexpr (kWrites > 0) {
-        V next = hn::MulAdd(hn::Set(d, s.k[i]), x[v], hn::Mul(hn::Set(d, s.decay[i]), element));
-        if constexpr (kWrites > 1) next = hn::MulAdd(hn::Set(d, s.b[i]), y[v], next);
-        hn::StoreU(next, d, panel.to + i * panel.to_stride + column + v * lanes);
+        V next = hn::MulAdd(k, x[v], hn::Mul(decay, element));
+        if constexpr (kWrites > 1) next = hn::MulAdd(b, y[v], next);
+        hn::StoreU(next, d, to + v * lanes);
       }
     }
+    from += from_stride;
+    if constexpr (kWrites > 0) to += to_stride;
   }
   FOVEA_UNROLL for (int v = 0; v < kVectors; ++v) {
     if constexpr (kQuery) hn::StoreU(q_sums[v], d, s.q_sums + column + v * lanes);
@@ -246,6 +265,12 @@ HWY_INLINE void StepOutput(const RecurrenceProblem<T>& p, const RecurrenceResult
                            const StepToken<T>& s) {
   if (s.of_target[reader] != T(0)) AddScaled(s.of_target[reader], s.target, s.stride, s.sums);
   if (s.of_written[reader] != T(0)) AddScaled(s.of_written[reader], s.written, s.stride, s.sums);
+  if (p.sums_keys) {
+    const T denominator = s.sums[p.value_dim] + static_cast<T>(p.epsilon);
+    if (results.denominator.data)
+      *RecurrenceRow(results.denominator, sequence.entry, h * s.readers + reader, row) = denominator;
+    ScaleInto(T(1) / denominator, s.sums, s.stride, s.sums);
+  }
   WriteStored(s.sums, 0, p.value_dim, results.output, sequence.entry, h * s.readers + reader, row);
 }
 
@@ -288,27 +313,25 @@ HWY_INLINE void StepOnce(const RecurrenceProblem<T>& p, const RecurrenceResults<
 
 template <class T>
 HWY_NOINLINE void StepUnit(const RecurrenceProblem<T>& p, const RecurrenceResults<T>& results, int64_t unit,
-                           bool fetches_next, std::byte* memory) {
+                           std::byte* memory) {
   const int64_t n = unit / p.heads, h = unit % p.heads;
   const FlushSubnormals flush;
   Carve carve(memory);
   const StepToken<T> s = TakeStep(p, carve);
   const TokenSequence& sequence = p.sequences[n];
-  const int64_t size = p.key_dim * p.value_dim;
+  const int64_t columns = StateColumns(p), size = p.key_dim * columns;
   const T* const initials = p.initial_states(n);
   T* const finals = results.final_state.of(n, p.states_size());
   const T* initial = initials ? initials + h * size : nullptr;
   T* final = finals ? finals + h * size : nullptr;
   // Without a final state, it is kept in the workspace from token to token.
   T* state = final ? final : s.state;
-  const int64_t stride = final ? p.value_dim : s.stride;
-  const bool next_follows = h + 1 < p.heads || p.initial_state.data;
-  const int64_t next_state = initial && fetches_next && next_follows ? size : 0;
-  StepPanel<T> panel{initial, state, p.value_dim, stride, p.value_dim, next_state};
+  const int64_t stride = final ? columns : s.stride;
+  StepPanel<T> panel{initial, state, columns, stride, columns};
   if (!initial || (sequence.count == 0 && final && initial != final)) {
     for (int64_t i = 0; i < p.key_dim; ++i) {
-      Fill(T{0}, p.value_dim, state + i * stride);
-      if (initial) Copy(initial + i * p.value_dim, p.value_dim, state + i * stride);
+      Fill(T{0}, columns, state + i * stride);
+      if (initial) Copy(initial + i * columns, columns, state + i * stride);
     }
   }
   for (int64_t i = 0; i < sequence.count; ++i) {
@@ -341,7 +364,7 @@ void StepForward(const RecurrenceProblem<T>& p, const RecurrenceResults<T>& resu
   executor.parallel_for(parts, [&](int64_t part, int worker) {
     const int64_t last = (part + 1) * units / parts;
     for (int64_t unit = part * units / parts; unit < last; ++unit)
-      StepUnit(p, results, unit, unit + 1 < last, memory + bytes * static_cast<size_t>(worker));
+      StepUnit(p, results, unit, memory + bytes * static_cast<size_t>(worker));
   });
 }
 
