@@ -204,8 +204,7 @@ HWY_INLINE void StepPiece(D d, const StepPass<T>& pass, const StepPanel<T>& pane
             e = kErase ? hn::Set(d, s.e[i]) : zero, k = kWrites > 0 ? hn::Set(d, s.k[i]) : zero,
             b = kWrites > 1 ? hn::Set(d, s.b[i]) : zero, decay = kWrites > 0 ? hn::Set(d, s.decay[i]) : zero;
     FOVEA_UNROLL for (int v = 0; v < kVectors; ++v) {
-      V element = hn::LoadU(d, from + v * lanes);
-      KeepLoaded(element);  // two loads of a vector that lies in two lines are four
+      const V element = hn::LoadU(d, from + v * lanes);
       if constexpr (kQuery || kErase) hwy::Prefetch(from + v * lanes + kStepAhead / sizeof(T));
       if constexpr (kQuery) q_sums[v] = hn::MulAdd(q, element, q_sums[v]);
       if constexpr (kErase) e_sums[v] = hn::MulAdd(e, element, e_sums[v]);

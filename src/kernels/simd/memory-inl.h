@@ -75,14 +75,6 @@ HWY_INLINE void FetchLines(const void* p) {
 #endif
 }
 
-/// Keeps GCC from loading a vector once for each of its uses.
-template <class V>
-HWY_INLINE void KeepLoaded([[maybe_unused]] V& v) {
-#if HWY_ARCH_X86 && HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
-  asm("" : "+v"(v.raw));
-#endif
-}
-
 template <class T>
 HWY_INLINE void Fill(T value, int64_t n, T* x) {
   const hn::ScalableTag<T> d;
