@@ -47,7 +47,8 @@ struct RecurrenceRow {
   double again = 0.0;  ///< backward that computes states again; 0: not measured
 };
 
-/// Seconds of one token through all layers. The limit is that of reading and writing every state once.
+/// Seconds of one token through all layers, on average of some that follow each other. The limit is that of
+/// reading and writing every state once.
 struct RecurrenceStepRow {
   std::string name;
   std::int64_t dim = 0;
