@@ -9,6 +9,7 @@
 #include "kernels/recurrence/features.h"
 #include "plan/recurrence/saved.h"
 #include "plan/recurrence/states.h"
+#include "plan/recurrence/token_rows.h"
 #include "plan/rows.h"
 
 namespace fovea {
@@ -244,12 +245,11 @@ void check_gates(const char* function, const RecurrencePlan::Impl& plan, const R
     }
     return;
   }
-  const std::int64_t heads = plan.shape.num_heads;
+  const RowsOfTokens rows{sequences, plan.shape.num_heads, gates.rank() == 4 ? gates.size(3) : 1};
   std::atomic<double> found{0};
-  executor.parallel_for(static_cast<std::int64_t>(sequences.size()) * heads, [&](std::int64_t unit, int) {
-    const kernels::TokenSequence& sequence = sequences[static_cast<std::size_t>(unit / heads)];
+  for_heads_of_sequences(rows, executor, [&](const kernels::TokenSequence& sequence, std::int64_t head) {
     const double gate = with_wide_type(
-        gates.dtype(), [&](auto t) { return largest_gate<decltype(t)>(gates, sequence, unit % heads); });
+        gates.dtype(), [&](auto t) { return largest_gate<decltype(t)>(gates, sequence, head); });
     if (gate > 0) found = gate;
   });
   if (found > 0) refuse_gate(function, found);
