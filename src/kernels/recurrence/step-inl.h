@@ -37,6 +37,9 @@ constexpr int64_t kStepRows = 16;
 // Bytes from a row to the one that is fetched into the caches beside it. The processor itself does not fetch
 // beyond a page, and a row is read once: with 4 KiB, a state in memory took a sixth less time on a Zen 4.
 constexpr int64_t kStepAhead = 8192;
+// The pass that only writes finds its rows in the second-level cache, so memory is idle. It fetches as much
+// of the next head as this share of what it writes. All of it, from 64 KiB ahead, made both passes slower.
+constexpr int kStepNextShare[2] = {3, 8};
 // Units of consecutive heads a thread. With one head a unit, two threads took turns, so that each fetched the
 // state that the other was writing. The 64 layers of the gated delta rule took 6.4 ms, and take 4.8 with
 // these.
@@ -167,6 +170,7 @@ struct StepPanel {
   const T* from;
   T* to;
   int64_t from_stride, to_stride, count;
+  const T* next;  // the state of the next head; null: not to be fetched
 };
 
 /// One pass over the rows of a state: sums[column] += Σ q[i] from[i][column], and to = diag(decay) from +
@@ -199,7 +203,15 @@ HWY_INLINE void StepPiece(D d, const StepPass<T>& pass, const StepPanel<T>& pane
   const int64_t from_stride = panel.from_stride, to_stride = panel.to_stride;
   const T* from = panel.from + first * from_stride + column;
   T* to = kWrites > 0 ? panel.to + first * to_stride + column : nullptr;
+  // The bytes that are written of a row, and the lines of the next head that are fetched with them.
+  constexpr int64_t kWritten = kVectors * static_cast<int64_t>(hn::MaxLanes(D()) * sizeof(T));
+  constexpr int kLines = static_cast<int>(kWritten * kStepNextShare[0] / kStepNextShare[1] / 64);
+  constexpr bool kFetchesNext = kLines > 0 && !kQuery && !kErase;
   for (int64_t i = first; i < last; ++i) {
+    if (kFetchesNext && panel.next) {
+      const int64_t before = (i * from_stride + column) * static_cast<int64_t>(sizeof(T));
+      FetchLines<kLines>(reinterpret_cast<const std::byte*>(panel.next) + before / kWritten * kLines * 64);
+    }
     const V zero = hn::Zero(d), q = kQuery ? hn::Set(d, s.q[i]) : zero,
             e = kErase ? hn::Set(d, s.e[i]) : zero, k = kWrites > 0 ? hn::Set(d, s.k[i]) : zero,
             b = kWrites > 1 ? hn::Set(d, s.b[i]) : zero, decay = kWrites > 0 ? hn::Set(d, s.decay[i]) : zero;
@@ -312,7 +324,7 @@ HWY_INLINE void StepOnce(const RecurrenceProblem<T>& p, const RecurrenceResults<
 
 template <class T>
 HWY_NOINLINE void StepUnit(const RecurrenceProblem<T>& p, const RecurrenceResults<T>& results, int64_t unit,
-                           std::byte* memory) {
+                           bool fetches_next, std::byte* memory) {
   const int64_t n = unit / p.heads, h = unit % p.heads;
   const FlushSubnormals flush;
   Carve carve(memory);
@@ -326,7 +338,8 @@ HWY_NOINLINE void StepUnit(const RecurrenceProblem<T>& p, const RecurrenceResult
   // Without a final state, it is kept in the workspace from token to token.
   T* state = final ? final : s.state;
   const int64_t stride = final ? columns : s.stride;
-  StepPanel<T> panel{initial, state, columns, stride, columns};
+  StepPanel<T> panel{initial, state, columns, stride, columns, nullptr};
+  const bool next_follows = fetches_next && initial && (h + 1 < p.heads || p.initial_state.data);
   if (!initial || (sequence.count == 0 && final && initial != final)) {
     for (int64_t i = 0; i < p.key_dim; ++i) {
       Fill(T{0}, columns, state + i * stride);
@@ -339,7 +352,10 @@ HWY_NOINLINE void StepUnit(const RecurrenceProblem<T>& p, const RecurrenceResult
       panel.from = state;
       panel.from_stride = stride;
     }
-    if (i + 1 == sequence.count && !final) panel.to = nullptr;
+    if (i + 1 == sequence.count) {
+      if (next_follows) panel.next = initial + size;
+      if (!final) panel.to = nullptr;
+    }
     StepOnce(p, results, sequence, h, sequence.row(i), s, panel);
   }
 }
@@ -363,7 +379,7 @@ void StepForward(const RecurrenceProblem<T>& p, const RecurrenceResults<T>& resu
   executor.parallel_for(parts, [&](int64_t part, int worker) {
     const int64_t last = (part + 1) * units / parts;
     for (int64_t unit = part * units / parts; unit < last; ++unit)
-      StepUnit(p, results, unit, memory + bytes * static_cast<size_t>(worker));
+      StepUnit(p, results, unit, unit + 1 < last, memory + bytes * static_cast<size_t>(worker));
   });
 }
 
