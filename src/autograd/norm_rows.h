@@ -43,7 +43,7 @@ class NormRows {
   float epsilon_;
   std::int64_t dim_ = 0, rows_ = 0;
   Var gamma_, beta_;
-  Tensor factor_, shift_;
+  Tensor factor_, shift_;  // shift_: empty without beta
 };
 
 }  // namespace fovea::autograd

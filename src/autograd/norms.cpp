@@ -27,6 +27,12 @@ FOVEA_CLONES float squares_about(const float* x, float mean, std::int64_t n) {
   return total;
 }
 
+FOVEA_CLONES void scale(const float* x, float mean, float inverse, const float* factor, std::int64_t n,
+                        float* y) {
+#pragma omp simd
+  for (std::int64_t i = 0; i < n; ++i) y[i] = (x[i] - mean) * inverse * factor[i];
+}
+
 FOVEA_CLONES void scale_and_shift(const float* x, float mean, float inverse, const float* factor,
                                   const float* shift, std::int64_t n, float* y) {
 #pragma omp simd
@@ -86,14 +92,17 @@ NormRows::NormRows(const char* function, const Shape& shape, const RowNorm& norm
     throw InvalidArgument(function, "beta", "[" + std::to_string(dim_) + "]", to_string(beta_.shape()));
   rows_ = dim_ > 0 ? shape.count() / dim_ : 0;
   factor_ = norm.gamma_offset == 0.0f ? gamma_.value() : shifted(gamma_.value(), norm.gamma_offset);
-  shift_ = beta_.empty() ? Tensor::zeros(DType::f32, {dim_}) : beta_.value();
+  if (!beta_.empty()) shift_ = beta_.value();
 }
 
 void NormRows::forward(const float* x, float* y, float* moments) const {
   const auto size = static_cast<float>(dim_);
   const float mean = center_ ? sum_of(x, dim_) / size : 0.0f,
               inverse = 1.0f / std::sqrt(squares_about(x, mean, dim_) / size + epsilon_);
-  scale_and_shift(x, mean, inverse, factor_.data<float>(), shift_.data<float>(), dim_, y);
+  if (shift_)
+    scale_and_shift(x, mean, inverse, factor_.data<float>(), shift_.data<float>(), dim_, y);
+  else
+    scale(x, mean, inverse, factor_.data<float>(), dim_, y);
   if (!moments) return;
   moments[0] = mean;
   moments[1] = inverse;

@@ -8,6 +8,7 @@
 #include "autograd/int8_products.h"
 #include "autograd/last_blocks.h"
 #include "autograd/product_work.h"
+#include "core/awake_threads.h"
 #include "core/cpu.h"
 #include "kernels/simd/targets.h"
 
@@ -274,8 +275,9 @@ class Cut {
 void run_blocks(std::span<const PackedProducts> products, std::span<const PackedProducts> cut,
                 Executor& executor, std::int64_t most_rows,
                 const std::function<void(std::size_t, const ProductBlockAt&)>& each) {
-  // Below this, waking a thread costs more than its share: 2^17 products of f32 take some 4 µs.
-  constexpr double least_parallel = 1 << 17;
+  // Below this, waking a thread costs more than its share: 2^17 products of f32 take some 4 µs. Threads that
+  // are awake begin within a microsecond, and half as much is worth sharing.
+  const double least_parallel = default_threads_are_awake() ? 1 << 16 : 1 << 17;
   const WeightType type = products.front().weight->type();
   const double speed = type == WeightType::f32 ? 1.0 : type == WeightType::bf16 ? 2.0 : 4.0;
   ProfileWork work;
