@@ -62,7 +62,8 @@ FOVEA_VNNI void tile(const PackedProducts& p, const QuantizedRows& x, std::int64
     if (left <= 0) break;
     const __mmask16 there = left >= 16 ? __mmask16(0xffff) : static_cast<__mmask16>((1 << left) - 1);
     // The instruction multiplies numbers without a sign, so x has 128 added: Σ (q + 128)·w - 128·Σ w.
-    const __m512i more = _mm512_slli_epi32(_mm512_loadu_si512(p.weight->sums() + column + 16 * v), 7);
+    const __m512i more =
+        _mm512_mullo_epi32(_mm512_loadu_si512(p.weight->sums() + column + 16 * v), _mm512_set1_epi32(128));
     const __m512 scale = _mm512_maskz_loadu_ps(there, p.weight->scales() + column + 16 * v);
     FOVEA_UNROLL for (int r = 0; r < rows; ++r) {
       const __m512 factor = _mm512_mul_ps(_mm512_set1_ps(x.scales[static_cast<std::size_t>(row + r)]), scale);
