@@ -74,6 +74,8 @@ HWY_NOINLINE void KeptScores(const float* queries, int64_t padded, const S* cons
   const S* repeated[kKeys];
   for (int64_t j = 0; j < count; j += kKeys, keys += kKeys) {
     const S* const* fetched = keys + fetching.ahead;
+    // One register has the place of these addresses. GCC would keep one for each, in a vector register.
+    asm("" : "+r"(fetched));
     const bool fetch = j + kKeys <= fetching.count;
     if (j + kKeys > count) keys = LastRows(keys, count - j, repeated);
     PairSums folded[kKept == 4 ? kKeys : kSums / 2];
