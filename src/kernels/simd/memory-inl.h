@@ -7,6 +7,7 @@
 #endif
 
 #include <cstddef>
+#include <utility>
 
 #include "core/cpu.h"
 #include "kernels/simd/math-inl.h"
@@ -58,18 +59,29 @@ HWY_INLINE void FetchLine(const void* p) {
 #endif
 }
 
+/// Fetches the line kOffset bytes behind `p`, with the offset in the instruction. As an operand in memory GCC
+/// computes the address of each line before it asks for the level, and where registers are few, as between
+/// products, it keeps these addresses in vector registers: two moves a line, by the units of the products.
+template <int kOffset, bool kIntoFirstLevel>
+HWY_INLINE void FetchAt(const char* p) {
+  if constexpr (kIntoFirstLevel)
+    asm volatile("prefetcht0 %c1(%0)" : : "r"(p), "i"(kOffset));
+  else
+    asm volatile("prefetcht1 %c1(%0)" : : "r"(p), "i"(kOffset));
+}
+
 /// FetchLine for kLines lines that lie side by side. The level is asked for once, and nothing loops.
 template <int kLines>
 HWY_INLINE void FetchLines(const void* p) {
   const char* line = static_cast<const char*>(p);
 #if HWY_ARCH_X86
-  if (kFetchesIntoFirstLevel) {
-    _Pragma("GCC unroll 16") for (int i = 0; i < kLines;
-                                  ++i) asm volatile("prefetcht0 %0" : : "m"(line[64 * i]));
-    return;
-  }
-  _Pragma("GCC unroll 16") for (int i = 0; i < kLines;
-                                ++i) asm volatile("prefetcht1 %0" : : "m"(line[64 * i]));
+  const auto fetch = [&]<bool kIntoFirstLevel, int... n>(std::integer_sequence<int, n...>) HWY_ATTR {
+    (FetchAt<64 * n, kIntoFirstLevel>(line), ...);
+  };
+  if (kFetchesIntoFirstLevel)
+    fetch.template operator()<true>(std::make_integer_sequence<int, kLines>());
+  else
+    fetch.template operator()<false>(std::make_integer_sequence<int, kLines>());
 #else
   _Pragma("GCC unroll 16") for (int i = 0; i < kLines; ++i) FetchLine(line + 64 * i);
 #endif

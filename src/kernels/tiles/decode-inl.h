@@ -60,10 +60,18 @@ HWY_INLINE PairSums FoldExchanged(PairSums a, PairSums b, PairSums c, PairSums d
   return {_mm512_add_ps(even, _mm512_shuffle_f32x4(odd, odd, _MM_PERM_CBAD))};
 }
 
+/// Where scores are left: those of each row side by side, or as LeaveFours has them.
+enum class ScoreOrder : uint8_t { rows, fours };
+/// Stores the scores of keys [j, j + 4) by four rows, those of each row side by side: one store, and no
+/// permutation. Of three rows a fourth is stored too.
+HWY_INLINE void LeaveFours(PairSums scores, int64_t j, float* fours) {
+  hn::Store(scores, hn::ScalableTag<float>(), fours + 4 * j);
+}
+
 /// ScoresAt for rows of kVectors vectors, the last of which has `last` elements; with kWhole all of them. All
 /// queries stay in registers. This is a function of its own because these loops need most registers of both
 /// kinds.
-template <int kRows, int kVectors, bool kWhole, class S>
+template <int kRows, int kVectors, bool kWhole, ScoreOrder kOrder, class S>
 HWY_NOINLINE void KeptScores(const float* queries, int64_t padded, const S* const* keys, Fetching fetching,
                              int64_t last, int64_t count, float* scores, int64_t score_stride) {
   constexpr int kKept = kRows == 3 ? 4 : kRows, kKeys = kKeysOf<kRows>, kTwos = kKeys / 2;
@@ -74,6 +82,8 @@ HWY_NOINLINE void KeptScores(const float* queries, int64_t padded, const S* cons
   const S* repeated[kKeys];
   for (int64_t j = 0; j < count; j += kKeys, keys += kKeys) {
     const S* const* fetched = keys + fetching.ahead;
+    // One register has the place of these addresses. GCC would keep one for each, in a vector register.
+    asm("" : "+r"(fetched));
     const bool fetch = j + kKeys <= fetching.count;
     if (j + kKeys > count) keys = LastRows(keys, count - j, repeated);
     PairSums folded[kKept == 4 ? kKeys : kSums / 2];
@@ -97,6 +107,10 @@ HWY_NOINLINE void KeptScores(const float* queries, int64_t padded, const S* cons
       FOVEA_UNROLL for (int r = 0; kKept < 4 && r < kRows; ++r) folded[r * kTwos + two] =
           FoldHalves(sums[r][0], sums[r][1]);
     }
+    if constexpr (kOrder == ScoreOrder::fours) {
+      LeaveFours(FoldQuarters(folded), j, scores);
+      continue;
+    }
     alignas(64) float all[kSums];
     if constexpr (kKept == 4)
       hn::Store(FoldQuarters(folded), d, all);
@@ -106,16 +120,17 @@ HWY_NOINLINE void KeptScores(const float* queries, int64_t padded, const S* cons
   }
 }
 
-/// scores[r · score_stride + j] = ⟨query r, key j⟩ for kRows queries and the keys at keys[0, count).
-template <int kRows, Dots S>
+/// scores[r · score_stride + j] = ⟨query r, key j⟩ for kRows queries and the keys at keys[0, count). In fours
+/// they are aligned to 64 bytes, and what stands behind the last key of the last four is not specified.
+template <int kRows, ScoreOrder kOrder = ScoreOrder::rows, Dots S>
 HWY_INLINE void ScoresAt(const float* queries, int64_t padded, const S* const* keys, Fetching fetching,
                          int64_t dim, int64_t count, float* scores, int64_t score_stride) {
   const auto kept = [&]<int kVectors>() HWY_ATTR {
     const int64_t last = dim - (kVectors - 1) * kPairLanes;
-    last == kPairLanes ? KeptScores<kRows, kVectors, true>(queries, padded, keys, fetching, kPairLanes, count,
-                                                           scores, score_stride)
-                       : KeptScores<kRows, kVectors, false>(queries, padded, keys, fetching, last, count,
-                                                            scores, score_stride);
+    last == kPairLanes ? KeptScores<kRows, kVectors, true, kOrder>(queries, padded, keys, fetching,
+                                                                   kPairLanes, count, scores, score_stride)
+                       : KeptScores<kRows, kVectors, false, kOrder>(queries, padded, keys, fetching, last,
+                                                                    count, scores, score_stride);
   };
   switch ((dim + kPairLanes - 1) / kPairLanes) {
     case 1:
@@ -152,7 +167,10 @@ HWY_INLINE void ScoresAt(const float* queries, int64_t padded, const S* const* k
     FOVEA_UNROLL for (int i = 0; i < kSums / 2; ++i) folded[i] = FoldHalves(sums[2 * i], sums[2 * i + 1]);
     alignas(64) float all[kSums];
     FoldAll(folded, all);
-    LeaveScores<kRows>(all, count - j, scores + j, score_stride);
+    if constexpr (kOrder == ScoreOrder::fours)
+      LeaveFours(hn::Load(d, all), j, scores);
+    else
+      LeaveScores<kRows>(all, count - j, scores + j, score_stride);
   }
 }
 

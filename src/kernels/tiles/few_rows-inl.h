@@ -97,10 +97,10 @@ HWY_NOINLINE void AddSomeOfEight(const uint32_t* weights, int64_t count, const S
   AddEight<true>(twos, seen, dim, gathered);
 }
 
-/// The weights of `pairs` pairs of keys for kRows rows, and the factors of what was gathered before.
-template <int kRows>
+/// The weights of `pairs` pairs of keys, a multiple of four, and the factors of what was gathered before.
+template <class Weights>
 struct PiecePairs {
-  const RoundedWeights<kRows>* weights;
+  const Weights* weights;
   const float* factors;
   int64_t pairs;
 };
@@ -125,10 +125,10 @@ struct RowStream {
 /// Adds kVectors vectors of values, from element i on, to those of kRows gathered rows. The last vector has
 /// `last` elements. Of each piece it adds `pairs` pairs, from pair `begin` on. The sums stay in registers
 /// over all of them.
-template <int kRows, int kVectors, bool kWhole, Dots S, class Stream>
-HWY_INLINE void AddColumns(const PiecePairs<kRows>* pieces, int64_t piece_count, int64_t begin, int64_t pairs,
-                           const S* const* rows, Stream& ahead, int64_t i, int64_t last, float* gathered,
-                           int64_t padded) {
+template <int kRows, int kVectors, bool kWhole, class Weights, Dots S, class Stream>
+HWY_INLINE void AddColumns(const PiecePairs<Weights>* pieces, int64_t piece_count, int64_t begin,
+                           int64_t pairs, const S* const* rows, Stream& ahead, int64_t i, int64_t last,
+                           float* gathered, int64_t padded) {
   const hn::ScalableTag<float> d;
   const PairTag d16;
   PairSums sums[kRows][2 * kVectors];
@@ -136,30 +136,33 @@ HWY_INLINE void AddColumns(const PiecePairs<kRows>* pieces, int64_t piece_count,
     FOVEA_UNROLL for (int v = 0; v < 2 * kVectors; ++v) sums[r][v] =
         hn::LoadU(d, gathered + r * padded + i + 16 * v);
   }
-  for (const PiecePairs<kRows>* piece = pieces; piece < pieces + piece_count; ++piece) {
+  for (const PiecePairs<Weights>* piece = pieces; piece < pieces + piece_count; ++piece) {
     if (begin == 0) {
       FOVEA_UNROLL for (int r = 0; r < kRows; ++r) {
         const auto factor = hn::Set(d, piece->factors[r]);
         FOVEA_UNROLL for (int v = 0; v < 2 * kVectors; ++v) sums[r][v] = hn::Mul(sums[r][v], factor);
       }
     }
-    const uint32_t* weights = piece->weights->twos[0] + begin;
-    for (const uint32_t* end = weights + HWY_MIN(pairs, piece->pairs - begin); weights < end;
-         ++weights, rows += 2) {
-      ahead.Fetch();
-      ahead.Fetch();
-      const S *even = rows[0] + i, *odd = rows[1] + i;
-      Pairs value[2 * kVectors];
-      FOVEA_UNROLL for (int v = 0; v < kVectors; ++v) {
-        const Pairs a = kWhole ? LoadWholePairs(even + v * kPairLanes)
-                               : LoadPairs(even + v * kPairLanes, last),
-                    b = kWhole ? LoadWholePairs(odd + v * kPairLanes) : LoadPairs(odd + v * kPairLanes, last);
-        value[2 * v] = hn::InterleaveLower(d16, a, b);
-        value[2 * v + 1] = hn::InterleaveUpper(d16, a, b);
-      }
-      FOVEA_UNROLL for (int r = 0; r < kRows; ++r) {
-        const Pairs weight{_mm512_set1_epi32(static_cast<int>(weights[r * (tile_keys / 2)]))};
-        FOVEA_UNROLL for (int v = 0; v < 2 * kVectors; ++v) AddDots(sums[r][v], weight, value[v]);
+    const uint32_t* weights = piece->weights->First() + begin / 2 * Weights::kTwoPairs;
+    for (int64_t left = HWY_MIN(pairs, piece->pairs - begin); left > 0;
+         left -= 2, weights += Weights::kTwoPairs, rows += 4) {
+      FOVEA_UNROLL for (int k = 0; k < 2; ++k) {
+        ahead.Fetch();
+        ahead.Fetch();
+        const S *even = rows[2 * k] + i, *odd = rows[2 * k + 1] + i;
+        Pairs value[2 * kVectors];
+        FOVEA_UNROLL for (int v = 0; v < kVectors; ++v) {
+          const Pairs a = kWhole ? LoadWholePairs(even + v * kPairLanes)
+                                 : LoadPairs(even + v * kPairLanes, last),
+                      b = kWhole ? LoadWholePairs(odd + v * kPairLanes)
+                                 : LoadPairs(odd + v * kPairLanes, last);
+          value[2 * v] = hn::InterleaveLower(d16, a, b);
+          value[2 * v + 1] = hn::InterleaveUpper(d16, a, b);
+        }
+        FOVEA_UNROLL for (int r = 0; r < kRows; ++r) {
+          const Pairs weight{_mm512_set1_epi32(static_cast<int>(weights[r * Weights::kRow + k]))};
+          FOVEA_UNROLL for (int v = 0; v < 2 * kVectors; ++v) AddDots(sums[r][v], weight, value[v]);
+        }
       }
     }
   }
@@ -176,8 +179,8 @@ HWY_INLINE void AddColumns(const PiecePairs<kRows>* pieces, int64_t piece_count,
 constexpr int64_t kPairsInBlock = 16;
 
 /// AddColumns for all columns and pieces.
-template <int kRows, Dots S>
-HWY_NOINLINE void AddAllColumns(const PiecePairs<kRows>* pieces, int64_t piece_count, const S* const* rows,
+template <int kRows, class Weights, Dots S>
+HWY_NOINLINE void AddAllColumns(const PiecePairs<Weights>* pieces, int64_t piece_count, const S* const* rows,
                                 Fetching fetching, int64_t dim, float* gathered, int64_t padded) {
   // One row has eight sums: a product waits six cycles for the sum before it.
   constexpr int kVectors = kRows >= 3 ? 2 : 4;
@@ -189,7 +192,7 @@ HWY_NOINLINE void AddAllColumns(const PiecePairs<kRows>* pieces, int64_t piece_c
     return;
   }
   const S* const* fetched = ahead.end;
-  for (const PiecePairs<kRows>* piece = pieces; piece < pieces + piece_count; ++piece) {
+  for (const PiecePairs<Weights>* piece = pieces; piece < pieces + piece_count; ++piece) {
     int64_t begin = 0;
     do {
       const S* const* behind = rows + 2 * HWY_MIN(kPairsInBlock, piece->pairs - begin);
@@ -209,16 +212,17 @@ HWY_NOINLINE void AddAllColumns(const PiecePairs<kRows>* pieces, int64_t piece_c
 
 /// Adds eights of values, from the one of key `begin` on, to kRows rows, some of which have a weight that
 /// counts as 0, or lack a value.
-template <int kRows, Dots S>
-HWY_NOINLINE void AddEights(const RoundedWeights<kRows>& weights, const S* const* values, int64_t begin,
-                            int64_t count, int64_t dim, float* gathered, int64_t padded) {
+template <int kRows, class Weights, Dots S>
+HWY_NOINLINE void AddEights(const Weights& weights, const S* const* values, int64_t begin, int64_t count,
+                            int64_t dim, float* gathered, int64_t padded) {
   const hn::CappedTag<uint16_t, kEight> d;
   for (int64_t j = begin; j < count; j += kEight) {
     const S* const* rows = values + j;
     bool there = j + kEight <= count;
     for (int k = 0; there && k < kEight; ++k) there = rows[k] != nullptr;
     for (int r = 0; r < kRows; ++r) {
-      const uint32_t* from = weights.twos[r] + j / 2;
+      uint32_t from[kTwos];
+      weights.Eight(r, j, from);
       float* to = gathered + r * padded;
       const auto eight = hn::LoadU(d, reinterpret_cast<const uint16_t*>(from));
       if (there && hn::AllFalse(d, hn::Eq(eight, hn::Zero(d)))) {
@@ -232,12 +236,12 @@ HWY_NOINLINE void AddEights(const RoundedWeights<kRows>& weights, const S* const
 
 /// gathered[r] = factors[r] · gathered[r] + Σ_j weight j · value j for kRows rows and the `count` values of a
 /// piece.
-template <int kRows, Dots S>
-HWY_INLINE void AddPieceRows(const RoundedWeights<kRows>& weights, const float* factors, const S* const* rows,
+template <int kRows, class Weights, Dots S>
+HWY_INLINE void AddPieceRows(const Weights& weights, const float* factors, const S* const* rows,
                              bool all_there, Fetching fetching, int64_t dim, int64_t count, float* gathered,
                              int64_t padded) {
   const int64_t eights = weights.every && all_there ? count / kEight * kEight : 0;
-  const PiecePairs<kRows> piece{&weights, factors, eights / 2};
+  const PiecePairs<Weights> piece{&weights, factors, eights / 2};
   AddAllColumns<kRows>(&piece, 1, rows, fetching, dim, gathered, padded);
   if (eights < count) AddEights<kRows>(weights, rows, eights, count, dim, gathered, padded);
 }

@@ -21,6 +21,14 @@ struct RoundedWeights {
   alignas(64) uint32_t twos[kRows][tile_keys / 2];
   bool every;  ///< no weight of a row counts as 0
 
+  /// From row to row, and from one two of pairs to the next.
+  static constexpr int64_t kRow = tile_keys / 2, kTwoPairs = 2;
+  HWY_INLINE const uint32_t* First() const { return twos[0]; }
+  /// The weights of keys [j, j + 8) of row r, where j is a multiple of 8.
+  HWY_INLINE void Eight(int r, int64_t j, uint32_t (&to)[4]) const {
+    hwy::CopyBytes<sizeof(to)>(twos[r] + j / 2, to);
+  }
+
   HWY_INLINE uint16_t* Row(int r) { return reinterpret_cast<uint16_t*>(twos[r]); }
   /// `smallest` holds the smallest weights of all rows.
   HWY_INLINE void SetEvery(PairSums smallest) {
@@ -65,77 +73,54 @@ HWY_INLINE void FoldFour(const PairSums (&from)[4], F&& of_two, float (&to)[4]) 
   FOVEA_UNROLL for (int r = 0; r < 4; ++r) to[r] = lanes[4 * r];
 }
 
-/// The most tiles whose keys few rows take at a time.
-constexpr int64_t kMostTiles = 8;
-
-/// Absorb for three or four rows and the `count` scores of at most kMostTiles tiles, whose weights are only
-/// rounded. Each step runs over all tiles, and each tile over all rows, so that the maxima and sums over
-/// lanes do not wait for each other. Returns false, and changes nothing but the memory behind the scores, if
-/// a row has seen no key.
+/// Absorb for three or four rows and the `count` scores of a piece of at most a tile, whose weights are only
+/// rounded. Each step runs over all rows, so that the maxima and sums over lanes do not wait for each other.
+/// Returns false, and changes nothing but the memory behind the scores, if a row has seen no key.
 template <int kRows>
-HWY_NOINLINE bool AbsorbTiles(float scale, int64_t count, float* scores, int64_t stride,
-                              RowState<float>* states, float (*factors)[kRows],
-                              RoundedWeights<kRows>* weights) {
+HWY_NOINLINE bool AbsorbTile(float scale, int64_t count, float* scores, int64_t stride,
+                             RowState<float>* states, float (&factors)[kRows],
+                             RoundedWeights<kRows>& weights) {
   const hn::ScalableTag<float> d;
-  const int64_t tiles = (count + tile_keys - 1) / tile_keys;
   for (int r = 0; r < kRows; ++r) {
     for (int64_t j = count; j < Padded<float>(count); ++j) scores[r * stride + j] = kHidden<float>;
   }
-  float maxima[kMostTiles][4], sums[4];
+  float maxima[4], sums[4];
   PairSums lanes[4] = {hn::Zero(d), hn::Zero(d), hn::Zero(d), hn::Zero(d)};
-  for (int64_t t = 0; t < tiles; ++t) {
-    const float* tile = scores + t * tile_keys;
-    const int64_t keys = HWY_MIN(count - t * tile_keys, tile_keys);
-    FOVEA_UNROLL for (int r = 0; r < kRows; ++r) lanes[r] = hn::LoadU(d, tile + r * stride);
-    for (int64_t j = 16; j < keys; j += 16) {
-      FOVEA_UNROLL for (int r = 0; r < kRows; ++r) lanes[r] =
-          hn::Max(lanes[r], hn::LoadU(d, tile + r * stride + j));
-    }
-    FoldFour(
-        lanes, [](PairSums a, PairSums b) HWY_ATTR { return hn::Max(a, b); }, maxima[t]);
+  FOVEA_UNROLL for (int r = 0; r < kRows; ++r) lanes[r] = hn::LoadU(d, scores + r * stride);
+  for (int64_t j = 16; j < count; j += 16) {
+    FOVEA_UNROLL for (int r = 0; r < kRows; ++r) lanes[r] =
+        hn::Max(lanes[r], hn::LoadU(d, scores + r * stride + j));
   }
+  FoldFour(
+      lanes, [](PairSums a, PairSums b) HWY_ATTR { return hn::Max(a, b); }, maxima);
   for (int r = 0; r < kRows; ++r) {
-    float maximum = states[r].maximum;
-    for (int64_t t = 0; t < tiles; ++t) {
-      const float best = maxima[t][r] * scale;
-      maximum = best > maximum ? best : maximum;
-      if (maximum == kHidden<float>) return false;
-      maxima[t][r] = maximum;
-    }
+    const float best = maxima[r] * scale;
+    maxima[r] = best > states[r].maximum ? best : states[r].maximum;
+    if (maxima[r] == kHidden<float>) return false;
   }
   const auto factor = hn::Set(d, scale);
-  alignas(64) float tile_sums[kMostTiles][kRows * 16];
-  for (int64_t t = 0; t < tiles; ++t) {
-    const float* tile = scores + t * tile_keys;
-    const int64_t keys = HWY_MIN(count - t * tile_keys, tile_keys);
-    RoundedWeights<kRows>& rounded = weights[t];
-    PairSums shifts[kRows];
+  PairSums shifts[kRows];
+  FOVEA_UNROLL for (int r = 0; r < kRows; ++r) {
+    shifts[r] = hn::Set(d, maxima[r]);
+    lanes[r] = hn::Zero(d);
+  }
+  auto smallest = hn::Set(d, 1.0f);
+  const auto absorb = [&]<bool kWhole>(int64_t j) HWY_ATTR {
     FOVEA_UNROLL for (int r = 0; r < kRows; ++r) {
-      shifts[r] = hn::Set(d, maxima[t][r]);
-      lanes[r] = hn::Zero(d);
+      const auto e = RoundedExponential::Of(
+          d, hn::Sub(hn::Mul(hn::LoadU(d, scores + r * stride + j), factor), shifts[r]));
+      StoreRounded(e, weights.Row(r) + j);
+      lanes[r] = hn::Add(lanes[r], e);
+      smallest = kWhole ? hn::Min(e, smallest) : RoundedWeights<kRows>::Smaller(smallest, e, count - j);
     }
-    auto smallest = hn::Set(d, 1.0f);
-    const auto absorb = [&]<bool kWhole>(int64_t j) HWY_ATTR {
-      FOVEA_UNROLL for (int r = 0; r < kRows; ++r) {
-        const auto e = RoundedExponential::Of(
-            d, hn::Sub(hn::Mul(hn::LoadU(d, tile + r * stride + j), factor), shifts[r]));
-        StoreRounded(e, rounded.Row(r) + j);
-        lanes[r] = hn::Add(lanes[r], e);
-        smallest = kWhole ? hn::Min(e, smallest) : RoundedWeights<kRows>::Smaller(smallest, e, keys - j);
-      }
-    };
-    int64_t j = 0;
-    for (; j + 16 <= keys; j += 16) absorb.template operator()<true>(j);
-    if (j < keys) absorb.template operator()<false>(j);
-    rounded.SetEvery(smallest);
-    FOVEA_UNROLL for (int r = 0; r < kRows; ++r) hn::Store(lanes[r], d, tile_sums[t] + 16 * r);
-  }
-  for (int64_t t = 0; t < tiles; ++t) {
-    FOVEA_UNROLL for (int r = 0; r < kRows; ++r) lanes[r] = hn::Load(d, tile_sums[t] + 16 * r);
-    FoldFour(
-        lanes, [](PairSums a, PairSums b) HWY_ATTR { return hn::Add(a, b); }, sums);
-    for (int r = 0; r < kRows; ++r) factors[t][r] = Advance(maxima[t][r], sums[r], states[r]);
-  }
+  };
+  int64_t j = 0;
+  for (; j + 16 <= count; j += 16) absorb.template operator()<true>(j);
+  if (j < count) absorb.template operator()<false>(j);
+  weights.SetEvery(smallest);
+  FoldFour(
+      lanes, [](PairSums a, PairSums b) HWY_ATTR { return hn::Add(a, b); }, sums);
+  for (int r = 0; r < kRows; ++r) factors[r] = Advance(maxima[r], sums[r], states[r]);
   return true;
 }
 
@@ -145,7 +130,7 @@ template <int kRows>
 HWY_INLINE void AbsorbRows(float scale, int64_t count, float* scores, int64_t stride, RowState<float>* states,
                            float (&factors)[kRows], RoundedWeights<kRows>& weights) {
   if constexpr (kRows >= 3) {
-    if (AbsorbTiles(scale, count, scores, stride, states, &factors, &weights)) return;
+    if (AbsorbTile(scale, count, scores, stride, states, factors, weights)) return;
   }
   for (int i = 0; i < kRows; ++i)
     factors[i] = Absorb<RoundedExponential>(scale, count, scores + i * stride, states[i]);

@@ -8,6 +8,7 @@
 #endif
 
 #include "kernels/tiles/few_rows-inl.h"
+#include "kernels/tiles/four_rows-inl.h"
 
 #if HWY_TARGET == HWY_AVX3
 HWY_BEFORE_NAMESPACE();
@@ -49,28 +50,17 @@ struct RowsTogether {
   }
 };
 
-/// `count` keys and values, all there, for kRows rows from row `first` of the scratch on.
-template <int kRows>
-HWY_NOINLINE void AddTilesToGroup(const Problem<float>& p, const RowsTogether& in, int64_t count,
-                                  int64_t first, const SplitScratch<float>& scratch) {
-  // Rows that lie 4,096 bytes apart would take each other's stores for their own.
-  constexpr int64_t kStride = kKeysTogether + 32;
-  const int64_t padded = PaddedPairs<float>(p.score_dim), width = SplitWidth(p);
-  alignas(64) float scores[kRows * kStride];
-  ScoresAt<kRows>(scratch.queries + first * padded, padded, in.rows, in.Beside(0, count, p.score_dim),
-                  p.score_dim, count, scores, kStride);
-  RoundedWeights<kRows> weights[kTilesTogether];
-  float factors[kTilesTogether][kRows];
-  PiecePairs<kRows> tiles[kTilesTogether];
-  bool absorbed = false, plain = true;
-  if constexpr (kRows >= 3)
-    absorbed = AbsorbTiles(ScaleOf(p), count, scores, kStride, scratch.states + first, factors, weights);
+/// Adds `count` values, all there, to kRows rows, by the weights and the factors of each tile of them.
+template <int kRows, class Weights>
+HWY_INLINE void AddTileValues(const Problem<float>& p, const RowsTogether& in, int64_t count, int64_t first,
+                              const Weights* weights, const float (*factors)[kRows],
+                              const SplitScratch<float>& scratch) {
+  const int64_t width = SplitWidth(p);
+  PiecePairs<Weights> tiles[kTilesTogether];
+  bool plain = true;
   int64_t n = 0;
   for (int64_t begin = 0; begin < count; begin += tile_keys, ++n) {
     const int64_t keys_there = HWY_MIN(count - begin, tile_keys);
-    if (!absorbed)
-      AbsorbRows<kRows>(ScaleOf(p), keys_there, scores + begin, kStride, scratch.states + first, factors[n],
-                        weights[n]);
     tiles[n] = {&weights[n], factors[n], keys_there / 2};
     plain = plain && weights[n].every && keys_there % kEight == 0;
   }
@@ -84,6 +74,44 @@ HWY_NOINLINE void AddTilesToGroup(const Problem<float>& p, const RowsTogether& i
   for (int64_t t = 0; t < n; ++t)
     AddPieceRows<kRows>(weights[t], factors[t], values + t * tile_keys, true, fetching.From(t * tile_keys),
                         p.value_dim, HWY_MIN(count - t * tile_keys, tile_keys), gathered, width);
+}
+
+/// AddTilesToGroup for three or four rows that have seen a key. Returns false, and changes nothing, if one
+/// has not.
+template <int kRows>
+HWY_INLINE bool AddTilesByFours(const Problem<float>& p, const RowsTogether& in, int64_t count, int64_t first,
+                                const SplitScratch<float>& scratch) {
+  const int64_t padded = PaddedPairs<float>(p.score_dim);
+  alignas(64) float scores[4 * kKeysTogether];
+  ScoresAt<kRows, ScoreOrder::fours>(scratch.queries + first * padded, padded, in.rows,
+                                     in.Beside(0, count, p.score_dim), p.score_dim, count, scores, 0);
+  WeightsOfFours weights[kTilesTogether];
+  float factors[kTilesTogether][kRows];
+  if (!AbsorbFours<kRows>(ScaleOf(p), count, scores, scratch.states + first, factors, weights)) return false;
+  AddTileValues<kRows>(p, in, count, first, weights, factors, scratch);
+  return true;
+}
+
+/// `count` keys and values, all there, for kRows rows from row `first` of the scratch on.
+template <int kRows>
+HWY_NOINLINE void AddTilesToGroup(const Problem<float>& p, const RowsTogether& in, int64_t count,
+                                  int64_t first, const SplitScratch<float>& scratch) {
+  if constexpr (kRows >= 3) {
+    if (AddTilesByFours<kRows>(p, in, count, first, scratch)) return;
+  }
+  // Rows that lie 4,096 bytes apart would take each other's stores for their own.
+  constexpr int64_t kStride = kKeysTogether + 32;
+  const int64_t padded = PaddedPairs<float>(p.score_dim);
+  alignas(64) float scores[kRows * kStride];
+  ScoresAt<kRows>(scratch.queries + first * padded, padded, in.rows, in.Beside(0, count, p.score_dim),
+                  p.score_dim, count, scores, kStride);
+  RoundedWeights<kRows> weights[kTilesTogether];
+  float factors[kTilesTogether][kRows];
+  int64_t n = 0;
+  for (int64_t begin = 0; begin < count; begin += tile_keys, ++n)
+    AbsorbRows<kRows>(ScaleOf(p), HWY_MIN(count - begin, tile_keys), scores + begin, kStride,
+                      scratch.states + first, factors[n], weights[n]);
+  AddTileValues<kRows>(p, in, count, first, weights, factors, scratch);
 }
 
 /// AddPieceToFew for up to kTilesTogether tiles. Returns false, and changes nothing, if a key or a value is
