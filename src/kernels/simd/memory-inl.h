@@ -59,9 +59,9 @@ HWY_INLINE void FetchLine(const void* p) {
 #endif
 }
 
-/// Fetches the line kOffset bytes behind `p`, with the offset in the instruction. As an operand in memory GCC
-/// computes the address of each line before it asks for the level, and where registers are few, as between
-/// products, it keeps these addresses in vector registers: two moves a line, by the units of the products.
+/// Fetches the line kOffset bytes behind `p`, with the offset in the instruction. With an operand in memory
+/// GCC computes the address of each line before it asks for the level. Between products, where registers are
+/// few, it keeps these addresses in vector registers: two moves a line, by the units of the products.
 template <int kOffset, bool kIntoFirstLevel>
 HWY_INLINE void FetchAt(const char* p) {
   if constexpr (kIntoFirstLevel)
