@@ -89,9 +89,6 @@ HWY_NOINLINE void KeptScores(const float* queries, int64_t padded, const S* cons
     PairSums folded[kKept == 4 ? kKeys : kSums / 2];
     FOVEA_UNROLL for (int two = 0; two < kTwos; ++two) {
       PairSums sums[kKept][2];
-      if (fetch) {
-        FOVEA_UNROLL for (int i = 0; i < 2; ++i) FetchLines<kLines>(fetched[2 * two + i]);
-      }
       FOVEA_UNROLL for (int r = 0; r < kKept; ++r) sums[r][0] = sums[r][1] = hn::Zero(d);
       FOVEA_UNROLL for (int v = 0; v < kVectors; ++v) {
         FOVEA_UNROLL for (int i = 0; i < 2; ++i) {
@@ -100,6 +97,9 @@ HWY_NOINLINE void KeptScores(const float* queries, int64_t padded, const S* cons
           FOVEA_UNROLL for (int r = 0; r < kKept; ++r) AddDots(sums[r][i], query[r][v], key);
           // GCC would otherwise put products that wait for each other side by side.
           FOVEA_UNROLL for (int r = 0; r < kKept; ++r) asm volatile("" : "+v"(sums[r][i].raw));
+          // Evenly between the products. With the lines of two keys at once, 32,768 keys that come from
+          // memory took 1.03 to 1.1 of the time on one thread of a Zen 5.
+          if (fetch) FetchLines<kLines / kVectors>(fetched[2 * two + i] + v * kPairLanes);
         }
       }
       FOVEA_UNROLL for (int i = 0; kKept == 4 && i < 2; ++i) folded[2 * two + i] =
