@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Optional, Union
 from . import _core
 from ._arrays import compute_dtype, described, dtype_name, library_of
 from ._errors import InvalidArgument
-from ._value import Value, integer, integers, number, shown, truth
+from ._value import Value, frozen, integer, integers, number, shown, truth
 
 __all__ = [
     "Rope",
@@ -20,6 +20,7 @@ __all__ = [
     "DynamicNtkScaling",
     "YarnScaling",
     "Llama3Scaling",
+    "LongRopeScaling",
     "rotate",
 ]
 
@@ -129,6 +130,41 @@ class Llama3Scaling(RopeScaling):
     _name = "llama3"
 
 
+class LongRopeScaling(RopeScaling):
+    """LongRoPE (Ding et al. 2024, arXiv 2402.13753), of Phi-3: the frequency of pair n is divided by
+    `short_factors[n]` in sequences of at most `original_max_positions`, and by `long_factors[n]` in longer ones.
+    Queries and keys must be rotated with `sequence_len`s of the same kind.
+
+    Args:
+        short_factors: a number above 0 for each of the rotary_dim / 2 pairs.
+        long_factors: likewise.
+        attention_factor: multiplies cos and sin.
+
+    >>> longrope = fovea.LongRopeScaling(16, [1, 1, 1, 1], [1, 2, 3, 4])
+    >>> bool((fovea.rotate(q, fovea.Rope(8, scaling=longrope)) == fovea.rotate(q, fovea.Rope(8))).all())
+    True
+    """
+
+    original_max_positions: int
+    short_factors: Any
+    long_factors: Any
+    attention_factor: float = 1.0
+
+    def __post_init__(self) -> None:
+        for name in ("short_factors", "long_factors"):
+            object.__setattr__(self, name, frozen(getattr(self, name)))
+
+    def _text(self) -> str:
+        parts = [integer(self.original_max_positions, "LongRopeScaling.original_max_positions")]
+        for name, factors in (("short", self.short_factors), ("long", self.long_factors)):
+            argument = f"LongRopeScaling.{name}_factors"
+            if not isinstance(factors, tuple) or not factors:
+                raise InvalidArgument("LongRopeScaling", f"{name}_factors", "a sequence of numbers", shown(factors))
+            parts.append(f"{name}({','.join(number(factor, argument) for factor in factors)})")
+        parts.append(f"attention={number(self.attention_factor, 'LongRopeScaling.attention_factor')}")
+        return f"longrope({','.join(parts)})"
+
+
 class Rope(Value):
     """Rotates pair n of `rotary_dim / 2` by position · base^(-2n / rotary_dim).
 
@@ -206,9 +242,10 @@ def rotate(
         x: [batch, heads, length, head_dim] of f32, f64, bf16 or f16; x is copied if its last axis is not contiguous.
         rope: a `Rope`, or `RopeTables` of cosines and sines.
         positions: that of the first row, which the others follow; or one for each row, [length] or [batch, length].
-        sequence_len: how many positions the table has, at least as many as needed. For DynamicNtkScaling it is the
-            sequence's length. In a decoding loop it saves new tables. None: as many as needed, rounded up to a power
-            of two (not rounded with DynamicNtkScaling). RopeTables have their own length.
+        sequence_len: how many positions the table has, at least as many as needed. For DynamicNtkScaling and
+            LongRopeScaling it is the sequence's length. In a decoding loop it saves new tables. None: as many as
+            needed, rounded up to a power of two (not rounded with DynamicNtkScaling, nor beyond the original
+            positions with LongRopeScaling while they are enough). RopeTables have their own length.
 
     Returns:
         An array like x. PyTorch tensors get a gradient for x; tables get none.
@@ -240,7 +277,12 @@ def _table_size(rope: Rope, first: int, listed: Optional[list[int]], length: int
     if sequence_len is None:
         if isinstance(rope.scaling, DynamicNtkScaling):
             return last + 1
-        return min(1 << max(last, 0).bit_length(), most)
+        size = min(1 << max(last, 0).bit_length(), most)
+        if isinstance(rope.scaling, LongRopeScaling):
+            original = int(integer(rope.scaling.original_max_positions, "LongRopeScaling.original_max_positions"))
+            if last < original:
+                size = min(size, original)
+        return size
     size = int(integer(sequence_len, "rotate.sequence_len"))
     if not last < size <= most:
         raise InvalidArgument(

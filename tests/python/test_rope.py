@@ -96,3 +96,36 @@ def test_a_table_respects_its_largest_size() -> None:
     assert _table_size(rope, 5, None, 3, None) == 8
     assert _table_size(rope, 0, [8], 1, None) == 16
     assert _table_size(fovea.Rope(96, scaling=fovea.DynamicNtkScaling(2, 4)), 0, [8], 1, None) == 9
+
+
+def test_longrope_divides_the_frequencies_by_the_sequence_length(rng: Any) -> None:
+    short, long = [1.0, 1.5, 2.0, 3.0], [1.0, 2.0, 5.0, 9.0]
+    scaling = fovea.LongRopeScaling(12, short, np.array(long), 1.25)
+    rope = fovea.Rope(8, 500.0, scaling=scaling)
+    x = rng.standard_normal((1, 2, 5, 10))
+
+    def wanted(factors: Any, first: int) -> Any:
+        angles = np.arange(first + 5)[:, None] * 500.0 ** (-np.arange(4) / 4) / np.array(factors)
+        return turned(x, 1.25 * np.cos(angles), 1.25 * np.sin(angles), False, [range(first, first + 5)])
+
+    for first, sequence_len, factors in [(0, None, short), (7, None, short), (7, 12, short), (7, 13, long), (8, None, long), (0, 40, long)]:
+        got = fovea.rotate(x, rope, first, sequence_len=sequence_len)
+        np.testing.assert_allclose(got, wanted(factors, first), rtol=0, atol=1e-13, err_msg=f"{first} {sequence_len}")
+    assert fovea.LongRopeScaling(12, tuple(short), long, 1.25) == scaling
+    assert eval(repr(rope)) == rope
+
+
+@pytest.mark.parametrize(
+    "short, long, positions, wanted",
+    [
+        ([1, 1, 1], [1, 1, 1, 1], 8, "short_factors: expected 4 numbers, one for each pair of elements, got 3"),
+        ([1, 1, 1, 1], [1, 1, 0, 1], 8, r"long_factors: expected a number in \[1e-30, .*got 0"),
+        ([1, 1, 1, "a"], [1, 1, 1, 1], 8, "LongRopeScaling: short_factors: expected a number, got 'a'"),
+        (2, [1, 1, 1, 1], 8, "LongRopeScaling: short_factors: expected a sequence of numbers, got 2"),
+        ([1, 1, 1, 1], [], 8, r"LongRopeScaling: long_factors: expected a sequence of numbers, got \(\)"),
+        ([1, 1, 1, 1], [1, 1, 1, 1], 0, "original_max_positions.*got 0"),
+    ],
+)
+def test_longrope_refuses(rng: Any, short: Any, long: Any, positions: int, wanted: str) -> None:
+    with pytest.raises(fovea.InvalidArgument, match=wanted):
+        fovea.rotate(rng.standard_normal((1, 1, 2, 8)), fovea.Rope(8, scaling=fovea.LongRopeScaling(positions, short, long)))
