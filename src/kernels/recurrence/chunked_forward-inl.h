@@ -241,7 +241,8 @@ HWY_NOINLINE void ForwardUnit(const RecurrenceProblem<T>& p, const RecurrenceRes
   const bool queries = results.output.data != nullptr;
   T* sums = m.state + TileSize(p);
   LoadState(p, p.initial_states(n), h, columns, m.state);
-  LoadSums(p, p.initial_states(n), h, sums);
+  // Where there is a copy, another tile may be writing final sums in the place of the initial ones.
+  LoadSums(p, p.initial_sums ? nullptr : p.initial_states(n), h, sums);
   if (p.initial_sums) Copy(p.initial_sums + (n * p.heads + h) * p.key_dim, p.key_dim, sums);
   m.terms.Start(m.state);
   FillReachTables(p, m.chunk);
