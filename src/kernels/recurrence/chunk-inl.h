@@ -90,10 +90,8 @@ struct Chunk {
   HWY_INLINE int64_t QueryRows(int64_t count) const { return readers == 1 ? count : readers * kChunk; }
 };
 
-/// keeps_starts: k_start and b_start have memory of their own. Forward needs them no more once it has k_end
-/// and b_end. A buffer of 16 rows of 64 channels is a twelfth of the first-level cache of a Zen 5.
 template <class T>
-HWY_INLINE Chunk<T> TakeChunk(const RecurrenceProblem<T>& p, Carve& carve, bool keeps_starts = true) {
+HWY_INLINE Chunk<T> TakeChunk(const RecurrenceProblem<T>& p, Carve& carve) {
   const int64_t dim = Padded<T>(p.key_dim), readers = ReadersOf(p), rows = kChunk * dim,
                 pairs = kChunk * kChunk;
   const bool by_channel = p.decay == DecayKind::key, low_rank = p.write == WriteKind::low_rank;
@@ -119,8 +117,8 @@ HWY_INLINE Chunk<T> TakeChunk(const RecurrenceProblem<T>& p, Carve& carve, bool 
              take(low_rank, pairs),
              take(by_channel, dim),
              take(by_channel, dim),
-             take(by_channel && keeps_starts, rows),
-             take(by_channel && low_rank && keeps_starts, rows),
+             take(by_channel, rows),
+             take(by_channel && low_rank, rows),
              take(by_channel, 2 * Padded<T>(1)),
              carve.Take<T>(readers * kChunk),
              dim,
@@ -130,10 +128,6 @@ HWY_INLINE Chunk<T> TakeChunk(const RecurrenceProblem<T>& p, Carve& carve, bool 
     c.e_start = c.e;
     c.k_end = c.k;
     c.b_end = c.b;
-  }
-  if (by_channel && !keeps_starts) {
-    c.k_start = c.k_end;
-    c.b_start = c.b_end;
   }
   return c;
 }

@@ -95,6 +95,18 @@ HWY_INLINE void AddTerm(const ChunkTerm<X>& p, int64_t m, int64_t n, V (&sum)[kR
       LineRun run = fetch->Run(steps);
       add(k, k + steps, [&]() HWY_ATTR { run.Next(); });
     }
+  } else if (kVectors == 4 && kNumbers<X> == 1 && p.triangle == Triangle::lower && end == m + kRows) {
+    // A square whose upper half is 0: 21 of 36 products of rows.
+    add(begin, m, [] {});
+    FOVEA_UNROLL for (int step = 0; step < kRows; ++step, a += ak, b += ldb) {
+      V row[kVectors];
+      FOVEA_UNROLL for (int v = 0; v < kVectors; ++v) row[v] = LoadElements(d, b + v * lanes);
+      FOVEA_UNROLL for (int r = 0; r < kRows; ++r) {
+        if (r < step) continue;
+        const V factor = SetElements(d, a + r * am);
+        FOVEA_UNROLL for (int v = 0; v < kVectors; ++v) AddProduct<X>(factor, row[v], sum[r][v]);
+      }
+    }
   } else {
     add(begin, end, [] {});
   }

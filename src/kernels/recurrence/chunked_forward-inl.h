@@ -223,7 +223,7 @@ struct ForwardMemory {
   T* state;  // see StateSize
 
   ForwardMemory(const RecurrenceProblem<T>& p, const Columns& columns, Carve& carve)
-      : chunk(TakeChunk(p, carve, false)),
+      : chunk(TakeChunk(p, carve)),
         buffers(TakeForwardBuffers(p, carve)),
         terms(p, columns, chunk, buffers, carve),
         fetch(p, carve),

@@ -231,12 +231,12 @@ HWY_NOINLINE ForwardRows<T> ChannelDecayRows(const RecurrenceProblem<T>& p, cons
     AddLargestReaders(query_rows(r), at.count, started.readers[0].factor, c);
   if (MildDecays(c, at.count)) {
     MildPairs(at, queries, c, started, query_rows);
-    MildEnds(at, c);
     for (int64_t r = 0; reads && r < c.readers; ++r)
       OwnShares(p, at, query_rows(r), started.writers[0].from, started.readers[0].factor, c.own + r * kChunk);
   } else {
     if (in_place) GatherChunk(p, at, queries, c);
     GatherDecays(p, at, c);
+    WalkedDecays(at, c);
     WalkedPairs(p, at, queries, c);
     for (int64_t r = 0; reads && r < c.readers; ++r)
       OwnShares<T>(p, at, {c.q + r * kChunk * c.dim, c.dim}, {c.k, c.dim}, T(1), c.own + r * kChunk);

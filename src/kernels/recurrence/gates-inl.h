@@ -56,6 +56,33 @@ HWY_INLINE V RowExp(D d, V x) {
 #endif
   return Exp(d, x);
 }
+/// Sums of gates in the unit of ExpOfGates. By AVX-512 they are binary logarithms, which saves three of the
+/// eleven instructions of RowExp.
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE V AddGate([[maybe_unused]] D d, V gate, V sum) {
+#if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3
+  if constexpr (sizeof(V) == 64 && sizeof(hn::TFromD<D>) == 4)
+    return hn::MulAdd(gate, hn::Set(d, 1.44269502f), sum);
+#endif
+  return hn::Add(gate, sum);
+}
+/// The decay of a sum of gates, with the polynomial of RowExp. By AVX-512 it is NaN for a sum of -infinity.
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE V ExpOfGates(D d, V sum) {
+#if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3
+  if constexpr (sizeof(V) == 64 && sizeof(hn::TFromD<D>) == 4) {
+    const auto constant = [](float value) { return _mm512_set1_ps(value); };
+    const __m512 n = _mm512_roundscale_ps(sum.raw, 0x00), r = _mm512_sub_ps(sum.raw, n);
+    __m512 p = _mm512_fmadd_ps(constant(0.00132647273f), r, constant(0.00967151299f));
+    p = _mm512_fmadd_ps(p, r, constant(0.0555073358f));
+    p = _mm512_fmadd_ps(p, r, constant(0.240222424f));
+    p = _mm512_fmadd_ps(p, r, constant(0.693147004f));
+    p = _mm512_fmadd_ps(p, r, constant(1.0f));
+    return V{_mm512_scalef_ps(p, n)};
+  }
+#endif
+  return RowExp(d, sum);
+}
 /// 1 / (1 + e^-x).
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V Sigmoid(D d, V x) {

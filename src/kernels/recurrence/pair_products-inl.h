@@ -74,48 +74,61 @@ HWY_INLINE V FourTimes(D d, const float* from) {
   }
 }
 
+/// A block of PairsOfRows: readers [i, i + kRows) by writers [j, j + 4). Unless kWhole, rows may end in it.
+/// Then the last one is read again: those products are not stored, or out of reach.
+template <bool kWhole, class D, class V = hn::Vec<D>>
+HWY_INLINE void PairsOfBlock(D d, const RowsAt<float>& x, int64_t rows, int64_t i, int64_t dim,
+                             const RowsAt<float>& y, int64_t y_rows, int64_t j, const float* gamma, V factor,
+                             float* to) {
+  constexpr int kLanes = static_cast<int>(hn::MaxLanes(d)), kRows = kLanes / 4;
+  const auto row_of = [](const RowsAt<float>& of, int64_t row, int64_t count) {
+    return of.data + (kWhole ? row : HWY_MIN(row, count - 1)) * of.stride;
+  };
+  const float *readers[kRows], *writers[4];
+  _Pragma("GCC unroll 4") for (int r = 0; r < kRows; ++r) readers[r] = row_of(x, i + r, rows);
+  _Pragma("GCC unroll 4") for (int c = 0; c < 4; ++c) writers[c] = row_of(y, j + c, y_rows);
+  V sums[kLanes];
+  _Pragma("GCC unroll 16") for (int s = 0; s < kLanes; ++s) sums[s] = hn::Zero(d);
+  const auto add = [&](auto load, int64_t k) HWY_ATTR {
+    V elements[kRows];
+    _Pragma("GCC unroll 4") for (int r = 0; r < kRows; ++r) elements[r] = load(readers[r] + k);
+    _Pragma("GCC unroll 4") for (int c = 0; c < 4; ++c) {
+      const V element = load(writers[c] + k);
+      _Pragma("GCC unroll 4") for (int r = 0; r < kRows; ++r) sums[4 * r + c] =
+          hn::MulAdd(elements[r], element, sums[4 * r + c]);
+    }
+  };
+  int64_t k = 0;
+  for (; k + kLanes <= dim; k += kLanes)
+    add([&](const float* from) HWY_ATTR { return hn::LoadU(d, from); }, k);
+  if (k < dim)
+    add([&](const float* from)
+            HWY_ATTR { return hn::MaskedLoad(hn::FirstN(d, static_cast<size_t>(dim - k)), d, from); },
+        k);
+  const V decays = LoadFours(d, gamma + i * kChunk + j, kChunk);
+  StoreFours(d, hn::Mul(FoldLanes(d, sums), hn::Mul(decays, factor)), kWhole ? kRows : rows - i,
+             to + i * kChunk + j, kChunk);
+}
+
 /// PairProducts of two reader rows (by vectors of sixteen, four) at a time with four writer rows, of which
 /// there are `y_rows`.
 inline HWY_NOINLINE void PairsOfRows(const RowsAt<float>& x, int64_t rows, int64_t dim,
                                      const RowsAt<float>& y, int64_t y_rows, const float* gamma,
                                      const float* factors, float* to) {
   const hn::ScalableTag<float> d;
-  constexpr int kLanes = static_cast<int>(hn::MaxLanes(d)), kRows = kLanes / 4;
-  using V = hn::Vec<decltype(d)>;
+  constexpr int64_t kRows = static_cast<int64_t>(hn::MaxLanes(d)) / 4;
+  const RowsAt<float> readers = x, writers = y;  // not read again behind each store
+  const bool whole = rows == kChunk && y_rows == kChunk;
   for (int64_t i = 0; i < rows; i += kRows) {
-    // Behind the last row it is read again: those products are not stored, or out of reach.
-    const float* readers[kRows];
-    _Pragma("GCC unroll 4") for (int r = 0; r < kRows; ++r) readers[r] =
-        x.data + HWY_MIN(i + r, rows - 1) * x.stride;
-    const V factor = factors ? FourTimes(d, factors + i) : hn::Set(d, 1.0f);
-    float* to_rows = to + i * kChunk;
+    const auto factor = factors ? FourTimes(d, factors + i) : hn::Set(d, 1.0f);
     int64_t j = 0;
     for (; j < HWY_MIN(i + kRows, rows); j += 4) {
-      const float* writers[4];
-      _Pragma("GCC unroll 4") for (int c = 0; c < 4; ++c) writers[c] =
-          y.data + HWY_MIN(j + c, y_rows - 1) * y.stride;
-      V sums[kLanes];
-      _Pragma("GCC unroll 16") for (int s = 0; s < kLanes; ++s) sums[s] = hn::Zero(d);
-      const auto add = [&](auto load, int64_t k) HWY_ATTR {
-        V elements[kRows];
-        _Pragma("GCC unroll 4") for (int r = 0; r < kRows; ++r) elements[r] = load(readers[r] + k);
-        _Pragma("GCC unroll 4") for (int c = 0; c < 4; ++c) {
-          const V element = load(writers[c] + k);
-          _Pragma("GCC unroll 4") for (int r = 0; r < kRows; ++r) sums[4 * r + c] =
-              hn::MulAdd(elements[r], element, sums[4 * r + c]);
-        }
-      };
-      int64_t k = 0;
-      for (; k + kLanes <= dim; k += kLanes)
-        add([&](const float* from) HWY_ATTR { return hn::LoadU(d, from); }, k);
-      if (k < dim)
-        add([&](const float* from)
-                HWY_ATTR { return hn::MaskedLoad(hn::FirstN(d, static_cast<size_t>(dim - k)), d, from); },
-            k);
-      const V decays = LoadFours(d, gamma + i * kChunk + j, kChunk);
-      StoreFours(d, hn::Mul(FoldLanes(d, sums), hn::Mul(decays, factor)), rows - i, to_rows + j, kChunk);
+      if (whole)
+        PairsOfBlock<true>(d, readers, rows, i, dim, writers, y_rows, j, gamma, factor, to);
+      else
+        PairsOfBlock<false>(d, readers, rows, i, dim, writers, y_rows, j, gamma, factor, to);
     }
-    for (; j < kChunk; j += 4) StoreFours(d, hn::Zero(d), rows - i, to_rows + j, kChunk);
+    for (; j < kChunk; j += 4) StoreFours(d, hn::Zero(d), rows - i, to + i * kChunk + j, kChunk);
   }
 }
 #endif

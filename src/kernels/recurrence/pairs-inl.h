@@ -200,6 +200,15 @@ HWY_INLINE void StartRow(const Chunk<T>& c, const T* x, int64_t i, Reach reach, 
     MultiplyFlushed(x, c.to_token + from * c.dim, c.dim, to);
 }
 
+/// The decays from the chunk's start to each token, by channel and of any strength. Those of TokenDecays may
+/// be NaN where they are not mild.
+template <class T>
+HWY_INLINE void WalkedDecays(const ChunkAt& at, const Chunk<T>& c) {
+  Copy(c.decay, c.dim, c.to_token);
+  for (int64_t row = c.dim; row < at.count * c.dim; row += c.dim)
+    MultiplyFlushed(c.to_token + row - c.dim, c.decay + row, c.dim, c.to_token + row);
+}
+
 /// Decays by channel of any strength.
 template <class T>
 HWY_NOINLINE void WalkedPairs(const RecurrenceProblem<T>& p, const ChunkAt& at, bool queries,
@@ -251,9 +260,9 @@ HWY_INLINE void ChannelPairs(const RecurrenceProblem<T>& p, const ChunkAt& at, b
   for (int64_t r = 1; queries && r < c.readers; ++r) AddLargestReaders(query_rows(r), at.count, T(1), c);
   if (MildDecays(c, at.count)) {
     MildPairs(at, queries, c, rows, query_rows);
-    MildEnds(at, c);
   } else {
     GatherDecays(p, at, c);
+    WalkedDecays(at, c);
     WalkedPairs(p, at, queries, c);
   }
   if (queries) ClearRowsBehind(c, at.count);
