@@ -71,8 +71,8 @@ HWY_INLINE void LeaveFours(PairSums scores, int64_t j, float* fours) {
 /// ScoresAt for rows of kVectors vectors, the last of which has `last` elements; with kWhole all of them. All
 /// queries stay in registers. This is a function of its own because these loops need most registers of both
 /// kinds.
-template <int kRows, int kVectors, bool kWhole, ScoreOrder kOrder, class S>
-HWY_NOINLINE void KeptScores(const float* queries, int64_t padded, const S* const* keys, Fetching fetching,
+template <int kRows, int kVectors, bool kWhole, ScoreOrder kOrder, FetchInto kInto, class S>
+HWY_NOINLINE void KeptScores(const float* queries, int64_t padded, const S* const* keys, int64_t ahead,
                              int64_t last, int64_t count, float* scores, int64_t score_stride) {
   constexpr int kKept = kRows == 3 ? 4 : kRows, kKeys = kKeysOf<kRows>, kTwos = kKeys / 2;
   constexpr int kLines = kVectors * kPairLanes * static_cast<int>(sizeof(S)) / 64;
@@ -81,15 +81,19 @@ HWY_NOINLINE void KeptScores(const float* queries, int64_t padded, const S* cons
   KeepQueries<kRows>(queries, padded, query);
   const S* repeated[kKeys];
   for (int64_t j = 0; j < count; j += kKeys, keys += kKeys) {
-    const S* const* fetched = keys + fetching.ahead;
+    const S* const* fetched = keys + ahead;
     // One register has the place of these addresses. GCC would keep one for each, in a vector register.
     asm("" : "+r"(fetched));
-    const bool fetch = j + kKeys <= fetching.count;
     if (j + kKeys > count) keys = LastRows(keys, count - j, repeated);
     PairSums folded[kKept == 4 ? kKeys : kSums / 2];
     FOVEA_UNROLL for (int two = 0; two < kTwos; ++two) {
       PairSums sums[kKept][2];
       FOVEA_UNROLL for (int r = 0; r < kKept; ++r) sums[r][0] = sums[r][1] = hn::Zero(d);
+      const S* lines[2] = {};
+      FOVEA_UNROLL for (int i = 0; i < 2 && kInto != FetchInto::none; ++i) {
+        lines[i] = fetched[2 * two + i];
+        asm("" : "+r"(lines[i]));  // or GCC loads it again for each line
+      }
       FOVEA_UNROLL for (int v = 0; v < kVectors; ++v) {
         FOVEA_UNROLL for (int i = 0; i < 2; ++i) {
           const S* row = keys[2 * two + i] + v * kPairLanes;
@@ -99,7 +103,7 @@ HWY_NOINLINE void KeptScores(const float* queries, int64_t padded, const S* cons
           FOVEA_UNROLL for (int r = 0; r < kKept; ++r) asm volatile("" : "+v"(sums[r][i].raw));
           // Evenly between the products. With the lines of two keys at once, 32,768 keys that come from
           // memory took 1.03 to 1.1 of the time on one thread of a Zen 5.
-          if (fetch) FetchLines<kLines / kVectors>(fetched[2 * two + i] + v * kPairLanes);
+          FetchLinesInto<kInto, kLines / kVectors>(lines[i] + v * kPairLanes);
         }
       }
       FOVEA_UNROLL for (int i = 0; kKept == 4 && i < 2; ++i) folded[2 * two + i] =
@@ -127,10 +131,19 @@ HWY_INLINE void ScoresAt(const float* queries, int64_t padded, const S* const* k
                          int64_t dim, int64_t count, float* scores, int64_t score_stride) {
   const auto kept = [&]<int kVectors>() HWY_ATTR {
     const int64_t last = dim - (kVectors - 1) * kPairLanes;
-    last == kPairLanes ? KeptScores<kRows, kVectors, true, kOrder>(queries, padded, keys, fetching,
-                                                                   kPairLanes, count, scores, score_stride)
-                       : KeptScores<kRows, kVectors, false, kOrder>(queries, padded, keys, fetching, last,
-                                                                    count, scores, score_stride);
+    const auto by = [&]<FetchInto kInto>(int64_t begin, int64_t end) HWY_ATTR {
+      if (begin >= end) return;
+      float* to = scores + (kOrder == ScoreOrder::fours ? 4 : 1) * begin;
+      last == kPairLanes
+          ? KeptScores<kRows, kVectors, true, kOrder, kInto>(queries, padded, keys + begin, fetching.ahead,
+                                                             kPairLanes, end - begin, to, score_stride)
+          : KeptScores<kRows, kVectors, false, kOrder, kInto>(queries, padded, keys + begin, fetching.ahead,
+                                                              last, end - begin, to, score_stride);
+    };
+    const int64_t fetch_until = fetching.count / kKeysOf<kRows> * kKeysOf<kRows>;
+    kFetchesIntoFirstLevel ? by.template operator()<FetchInto::first_level>(0, fetch_until)
+                           : by.template operator()<FetchInto::second_level>(0, fetch_until);
+    by.template operator()<FetchInto::none>(fetch_until, count);
   };
   switch ((dim + kPairLanes - 1) / kPairLanes) {
     case 1:

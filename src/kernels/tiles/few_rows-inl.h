@@ -108,16 +108,26 @@ struct PiecePairs {
 /// Rows that are fetched beside products, kWidth elements at a time, in the order in which they lie.
 template <int kWidth, Dots S>
 struct RowStream {
+  static constexpr int kLines = kWidth * static_cast<int>(sizeof(S)) / 64;
   const S* const* row = nullptr;
   const S* const* end = nullptr;
   int64_t dim = 0, at = 0;
   HWY_INLINE void Fetch() {
     if (row >= end) return;
-    FetchLines<kWidth* static_cast<int>(sizeof(S)) / 64>(*row + at);
+    FetchLines<kLines>(*row + at);
     at += kWidth;
     if (at >= dim) {
       at = 0;
       ++row;
+    }
+  }
+  /// Fetch twice. Two of them are often a row.
+  HWY_INLINE void FetchTwo() {
+    if (dim == 2 * kWidth) {
+      if (row < end) FetchLines<2 * kLines>(*row++);
+    } else {
+      Fetch();
+      Fetch();
     }
   }
 };
@@ -147,8 +157,7 @@ HWY_INLINE void AddColumns(const PiecePairs<Weights>* pieces, int64_t piece_coun
     for (int64_t left = HWY_MIN(pairs, piece->pairs - begin); left > 0;
          left -= 2, weights += Weights::kTwoPairs, rows += 4) {
       FOVEA_UNROLL for (int k = 0; k < 2; ++k) {
-        ahead.Fetch();
-        ahead.Fetch();
+        ahead.FetchTwo();
         const S *even = rows[2 * k] + i, *odd = rows[2 * k + 1] + i;
         Pairs value[2 * kVectors];
         FOVEA_UNROLL for (int v = 0; v < kVectors; ++v) {
