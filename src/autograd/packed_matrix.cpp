@@ -150,7 +150,10 @@ void PackedMatrix::pack(std::int64_t read_cells, const Panel& panel_of) {
   if (type_ == WeightType::int8) {
     scales_ = Tensor::zeros(DType::f32, {panels * panel_rows});
     sums_.assign(static_cast<std::size_t>(panels * panel_rows), 0);
+    row_scales_ = scales_.data<float>();
+    row_sums_ = sums_.data();
   }
+  numbers_ = elements_.raw();
   auto* const to = reinterpret_cast<std::uint32_t*>(elements_.raw());
   const std::int64_t strip_rows = type_ == WeightType::f32 ? FOVEA_BEST(StripRows)() : panel_rows;
   std::atomic<bool> finite = true;

@@ -11,14 +11,14 @@ auto sizes_of(const AttentionShape& s) {
                     s.value_dim, s.key_dim, s.hidden);
 }
 
+}  // namespace
+
 bool are_same(const AttentionSpec& a, const AttentionSpec& b) {
   // Does not compile if the spec gets a part that is not compared below.
   [[maybe_unused]] const auto& [score, scale, mods, mask, normalizer, weight_mods, dropout] = a;
   return a.score == b.score && a.scale == b.scale && a.mods == b.mods && a.mask == b.mask &&
          a.normalizer == b.normalizer && a.weight_mods == b.weight_mods && a.dropout == b.dropout;
 }
-
-}  // namespace
 
 AttentionPlan PlanCache::of(const AttentionSpec& spec, const AttentionShape& shape,
                             const PlanOptions& options) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <tuple>
 #include <utility>
 
 #include "autograd/bf16_plan.h"
@@ -120,6 +121,15 @@ MultiHeadAttention::MultiHeadAttention(ParameterSet& set, const std::string& nam
 
 std::int64_t MultiHeadAttention::normed_together(std::int64_t heads) const {
   return options_.query_key_norm_of == AttentionOptions::NormOf::all_heads ? heads : 1;
+}
+
+void MultiHeadAttention::share_plans(const MultiHeadAttention& other) {
+  const auto parts = [](const AttentionOptions& o) {
+    return std::tie(o.num_query_heads, o.num_kv_heads, o.head_dim, o.value_dim, o.hidden, o.precision,
+                    o.kernel);
+  };
+  if (parts(options_) == parts(other.options_) && autograd::are_same(options_.spec, other.options_.spec))
+    plans_ = other.plans_;
 }
 
 std::int64_t MultiHeadAttention::plans_made() const {

@@ -259,6 +259,10 @@ TransformerStack::TransformerStack(ParameterSet& set, const std::string& name, c
     made.dropout = block.dropout;
     made.merging = block.merging;
     made.parts = block.parts;
+    for (const Layer& before : layers_) {
+      if (made.self && before.self) made.self->share_plans(*before.self);
+      if (made.memory && before.memory) made.memory->share_plans(*before.memory);
+    }
     layers_.push_back(std::move(made));
     if (!first && layers_.back().self) first = &*layers_.back().self;
   }

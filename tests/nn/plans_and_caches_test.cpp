@@ -82,6 +82,43 @@ TEST(MultiHeadAttention, PlansOnceWhereTheBatchChanges) {
   EXPECT_EQ(layer.plans_made(), 1);
 }
 
+// Layers of a stack are called alike. Others keep plans of their own.
+TEST(MultiHeadAttention, SharesPlansWithLayersOfItsSpecAndSizes) {
+  ParameterSet set(2);
+  const AttentionOptions options{.num_query_heads = 3, .spec = {.mods = {AlibiBias{}}}};
+  const MultiHeadAttention first(set, "first", 12, options);
+  MultiHeadAttention same(set, "same", 12, options);
+  MultiHeadAttention other_mods(set, "other mods", 12, {.num_query_heads = 3}),
+      other_heads(set, "other heads", 12, {.num_query_heads = 2, .spec = options.spec});
+  const Tensor input = set.normal("input", {2, 9, 12}, 1.0f).value;
+  Context context;
+  const auto read = [&](const MultiHeadAttention& layer) {
+    return layer(context, input, input, {.mask = Causal{}}).value();
+  };
+  const Tensor alone = read(same);
+  for (MultiHeadAttention* layer : {&same, &other_mods, &other_heads}) layer->share_plans(first);
+  read(first);
+  const Tensor shared = read(same);
+  for (std::int64_t i = 0; i < alone.count(); ++i) EXPECT_EQ(shared.data<float>()[i], alone.data<float>()[i]);
+  for (const MultiHeadAttention* layer : {&other_mods, &other_heads}) {
+    read(*layer);
+    EXPECT_EQ(layer->plans_made(), 1);
+  }
+  EXPECT_EQ(first.plans_made(), 1);
+  EXPECT_EQ(same.plans_made(), 1);
+}
+
+// The counter of a packed matrix would be a line that all threads share.
+TEST(Context, BorrowsPackedMatricesForInference) {
+  ParameterSet set(2);
+  const Linear layer(set, "a", 12, 8);
+  set.pack();
+  Context context;
+  const Var used = context.use(*layer.weight);
+  EXPECT_EQ(used.packed(), layer.weight->packed.get());
+  EXPECT_EQ(layer.weight->packed.use_count(), 1);
+}
+
 // A mask with a number for each entry fits a batch of that size alone, whatever size a plan has room for.
 TEST(MultiHeadAttention, MasksWithANumberForEachEntryDecodeBehindACache) {
   for (const std::int64_t batch : {1, 2, 3}) {

@@ -37,6 +37,8 @@ class PackedMatrix {
   /// Throws InvalidArgument if `weight` is not f32 [out, in]. An int8 matrix has finite numbers alone, and
   /// fewer than 2^17 columns, because 32 bits hold its sums.
   explicit PackedMatrix(const Tensor& weight, WeightType type = WeightType::f32);
+  PackedMatrix(PackedMatrix&&) = default;  // the elements stay where they are
+  PackedMatrix& operator=(PackedMatrix&&) = default;
   /// Gives rows [first, first + count) of a matrix as f32, one behind the other. Several threads call it at
   /// once.
   using Rows = std::function<void(std::int64_t first, std::int64_t count, float* to)>;
@@ -55,20 +57,18 @@ class PackedMatrix {
 
   /// Of f32: [panels, strips, in, 32 / strips]. Products read a strip at a time. It has 32 rows by AVX-512,
   /// so a panel is one strip, 16 rows by AVX2 and 8 elsewhere.
-  const float* data() const noexcept { return elements_.data<float>(); }
+  const float* data() const noexcept { return reinterpret_cast<const float*>(numbers_); }
 
   /// Of int8: `in` rounded up to a multiple of four; columns past the last are zeros.
   std::int64_t padded_in() const noexcept { return (in_ + 3) / 4 * 4; }
   /// [panels, padded_in / 4, 32, 4]: four columns of a row side by side.
-  const std::int8_t* quantized() const noexcept {
-    return reinterpret_cast<const std::int8_t*>(elements_.raw());
-  }
+  const std::int8_t* quantized() const noexcept { return reinterpret_cast<const std::int8_t*>(numbers_); }
   /// [panels · 32]
-  const float* scales() const noexcept { return reinterpret_cast<const float*>(scales_.raw()); }
-  const std::int32_t* sums() const noexcept { return sums_.data(); }  ///< Σ q of each row, [panels · 32]
+  const float* scales() const noexcept { return row_scales_; }
+  const std::int32_t* sums() const noexcept { return row_sums_; }  ///< Σ q of each row, [panels · 32]
 
   /// Of bf16: [panels, pairs, 32, 2]: two columns of a row side by side. A column past the last is zeros.
-  const bfloat16* rounded() const noexcept { return reinterpret_cast<const bfloat16*>(elements_.raw()); }
+  const bfloat16* rounded() const noexcept { return reinterpret_cast<const bfloat16*>(numbers_); }
   std::int64_t pairs() const noexcept { return (in_ + 1) / 2; }
 
  private:
@@ -77,8 +77,13 @@ class PackedMatrix {
   using Panel = std::function<const float*(std::int64_t first, std::int64_t count, float* room)>;
   void pack(std::int64_t read_cells, const Panel& panel_of);
 
-  WeightType type_;
+  // What products read is one line of the cache. A token of a larger model finds no matrix in the caches, and
+  // each line of one comes from memory, beside the elements that all threads read at its full rate.
+  alignas(64) WeightType type_;
   std::int64_t out_, in_;
+  const std::byte* numbers_ = nullptr;  // of elements_
+  const float* row_scales_ = nullptr;
+  const std::int32_t* row_sums_ = nullptr;
   Tensor elements_;  // of int8 and bf16: the memory of an f32 tensor, which is aligned to cache lines
   Tensor scales_;
   std::vector<std::int32_t> sums_;

@@ -10,6 +10,9 @@
 
 namespace fovea::autograd {
 
+/// Whether a plan of one spec serves the other. Masks and mods are compared as Mask and Mod do.
+bool are_same(const AttentionSpec& a, const AttentionSpec& b);
+
 /// The plans of the last four specs and shapes. Several threads may use one object.
 class PlanCache {
  public:

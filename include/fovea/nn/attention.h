@@ -159,7 +159,12 @@ class MultiHeadAttention {
   const Linear& key() const noexcept { return key_; }
   const Linear& value() const noexcept { return value_; }
   const Linear& output() const noexcept { return output_; }
-  /// How many plans this layer and its copies have made: a loop over equal masks and shapes makes one.
+  /// Takes its plans from those of `other`, if it has the same spec, sizes and kernels; for layers that are
+  /// called alike, as those of a stack are. A token of a larger model then finds the plan in the caches,
+  /// which weights have left by the time that a layer is called again.
+  void share_plans(const MultiHeadAttention& other);
+  /// How many plans have been made by this layer, its copies, and those that share plans with it: a loop over
+  /// equal masks and shapes makes one.
   std::int64_t plans_made() const;
   /// The parameter of an argument; null if the layer does not learn that argument.
   Parameter* argument(std::string_view name) const;
@@ -202,7 +207,7 @@ class MultiHeadAttention {
   std::vector<Argument> arguments_;
   std::optional<RowCompressor> compressor_;
   bool masks_ = false;  // whether the spec has a mask besides that of a call
-  // Of copies too.
+  // Of copies and of layers that share it too.
   std::shared_ptr<autograd::PlanCache> plans_;
 };
 

@@ -88,8 +88,15 @@ struct Context {
   Activations activations = Activations::kept;                ///< of the blocks of stacks, with a tape
 
   bool training() const noexcept { return tape != nullptr; }
+  /// What it gives for inference borrows the packed matrix and the rows of the parameter. Between two tokens
+  /// weights drive all else out of the caches, and threads that read a matrix share the line of its counter,
+  /// so to count uses of seven matrices a layer took 0.1 ms of a token of 2.3.
   Var use(Parameter& parameter) {
-    return tape ? tape->use(parameter) : Var(parameter.value, parameter.packed, parameter.rows);
+    const auto borrowed = []<class T>(const std::shared_ptr<const T>& owned) {
+      return std::shared_ptr<const T>(std::shared_ptr<const T>(), owned.get());
+    };
+    return tape ? tape->use(parameter)
+                : Var(parameter.value, borrowed(parameter.packed), borrowed(parameter.rows));
   }
   /// Dropout while training, the identity otherwise.
   Var dropout(const Var& x, float rate);
