@@ -72,21 +72,19 @@ HWY_INLINE void FetchAt(const char* p) {
 }
 
 /// Where lines are fetched to, for loops that ask before they begin.
-enum class FetchInto : uint8_t { none, first_level, second_level };
+enum class FetchInto : uint8_t { first_level, second_level };
 /// FetchLine for kLines lines that lie side by side, without a question.
 template <FetchInto kInto, int kLines>
 HWY_INLINE void FetchLinesInto(const void* p) {
-  if constexpr (kInto != FetchInto::none) {
-    const char* line = static_cast<const char*>(p);
+  const char* line = static_cast<const char*>(p);
 #if HWY_ARCH_X86
-    const auto fetch = [&]<int... n>(std::integer_sequence<int, n...>) HWY_ATTR {
-      (FetchAt<64 * n, kInto == FetchInto::first_level>(line), ...);
-    };
-    fetch(std::make_integer_sequence<int, kLines>());
+  const auto fetch = [&]<int... n>(std::integer_sequence<int, n...>) HWY_ATTR {
+    (FetchAt<64 * n, kInto == FetchInto::first_level>(line), ...);
+  };
+  fetch(std::make_integer_sequence<int, kLines>());
 #else
-    _Pragma("GCC unroll 16") for (int i = 0; i < kLines; ++i) FetchLine(line + 64 * i);
+  _Pragma("GCC unroll 16") for (int i = 0; i < kLines; ++i) FetchLine(line + 64 * i);
 #endif
-  }
 }
 /// FetchLine for kLines lines that lie side by side. The level is asked for once, and nothing loops.
 template <int kLines>

@@ -70,7 +70,8 @@ HWY_INLINE void LeaveFours(PairSums scores, int64_t j, float* fours) {
 
 /// ScoresAt for rows of kVectors vectors, the last of which has `last` elements; with kWhole all of them. All
 /// queries stay in registers. This is a function of its own because these loops need most registers of both
-/// kinds.
+/// kinds. Beside row j, row j + `ahead` is fetched. Where each line asked for that, and for its level, a key
+/// of 128 by four rows took 10.3 cycles of a Zen 5 in the first-level cache, and takes 9.1.
 template <int kRows, int kVectors, bool kWhole, ScoreOrder kOrder, FetchInto kInto, class S>
 HWY_NOINLINE void KeptScores(const float* queries, int64_t padded, const S* const* keys, int64_t ahead,
                              int64_t last, int64_t count, float* scores, int64_t score_stride) {
@@ -81,16 +82,16 @@ HWY_NOINLINE void KeptScores(const float* queries, int64_t padded, const S* cons
   KeepQueries<kRows>(queries, padded, query);
   const S* repeated[kKeys];
   for (int64_t j = 0; j < count; j += kKeys, keys += kKeys) {
+    if (j + kKeys > count) keys = LastRows(keys, count - j, repeated);
     const S* const* fetched = keys + ahead;
     // One register has the place of these addresses. GCC would keep one for each, in a vector register.
     asm("" : "+r"(fetched));
-    if (j + kKeys > count) keys = LastRows(keys, count - j, repeated);
     PairSums folded[kKept == 4 ? kKeys : kSums / 2];
     FOVEA_UNROLL for (int two = 0; two < kTwos; ++two) {
       PairSums sums[kKept][2];
       FOVEA_UNROLL for (int r = 0; r < kKept; ++r) sums[r][0] = sums[r][1] = hn::Zero(d);
       const S* lines[2] = {};
-      FOVEA_UNROLL for (int i = 0; i < 2 && kInto != FetchInto::none; ++i) {
+      FOVEA_UNROLL for (int i = 0; i < 2; ++i) {
         lines[i] = fetched[2 * two + i];
         asm("" : "+r"(lines[i]));  // or GCC loads it again for each line
       }
@@ -131,19 +132,25 @@ HWY_INLINE void ScoresAt(const float* queries, int64_t padded, const S* const* k
                          int64_t dim, int64_t count, float* scores, int64_t score_stride) {
   const auto kept = [&]<int kVectors>() HWY_ATTR {
     const int64_t last = dim - (kVectors - 1) * kPairLanes;
-    const auto by = [&]<FetchInto kInto>(int64_t begin, int64_t end) HWY_ATTR {
+    const auto by = [&]<FetchInto kInto>(int64_t begin, int64_t end, int64_t ahead) HWY_ATTR {
       if (begin >= end) return;
       float* to = scores + (kOrder == ScoreOrder::fours ? 4 : 1) * begin;
       last == kPairLanes
-          ? KeptScores<kRows, kVectors, true, kOrder, kInto>(queries, padded, keys + begin, fetching.ahead,
-                                                             kPairLanes, end - begin, to, score_stride)
-          : KeptScores<kRows, kVectors, false, kOrder, kInto>(queries, padded, keys + begin, fetching.ahead,
-                                                              last, end - begin, to, score_stride);
+          ? KeptScores<kRows, kVectors, true, kOrder, kInto>(queries, padded, keys + begin, ahead, kPairLanes,
+                                                             end - begin, to, score_stride)
+          : KeptScores<kRows, kVectors, false, kOrder, kInto>(queries, padded, keys + begin, ahead, last,
+                                                              end - begin, to, score_stride);
     };
+    // Where nothing is left to fetch, each row fetches itself: a third loop would be 200 KB of code in all.
     const int64_t fetch_until = fetching.count / kKeysOf<kRows> * kKeysOf<kRows>;
-    kFetchesIntoFirstLevel ? by.template operator()<FetchInto::first_level>(0, fetch_until)
-                           : by.template operator()<FetchInto::second_level>(0, fetch_until);
-    by.template operator()<FetchInto::none>(fetch_until, count);
+    const auto both = [&]<FetchInto kInto>() HWY_ATTR {
+      by.template operator()<kInto>(0, fetch_until, fetching.ahead);
+      by.template operator()<kInto>(fetch_until, count, 0);
+    };
+    if constexpr (hwy::IsSame<S, DotBf16>()) {
+      if (kFetchesIntoFirstLevel) return both.template operator()<FetchInto::first_level>();
+    }
+    both.template operator()<FetchInto::second_level>();
   };
   switch ((dim + kPairLanes - 1) / kPairLanes) {
     case 1:
