@@ -77,7 +77,7 @@ class PackedMatrix {
   using Panel = std::function<const float*(std::int64_t first, std::int64_t count, float* room)>;
   void pack(std::int64_t read_cells, const Panel& panel_of);
 
-  // What products read is one line of the cache. A token of a larger model finds no matrix in the caches, and
+  // What products read is one line of the cache. A token of a larger model finds no matrix in the caches. So
   // each line of one comes from memory, beside the elements that all threads read at its full rate.
   alignas(64) WeightType type_;
   std::int64_t out_, in_;

@@ -35,8 +35,8 @@ class Carve {
 
 /// The bytes from a thread's workspace to that of the next one. A thread that reads through the end of its
 /// workspace makes the processor fetch lines behind it. Where the next thread writes those, and cores do not
-/// share a cache, each line moves from one core to the other and back. With 8 KiB between them, forward of GLA
-/// of width 128 took 6.0 or 7.3 ms, and takes 5.5 with 64 KiB.
+/// share a cache, each line moves from one core to the other and back. With 8 KiB between them, forward of
+/// GLA of width 128 took 6.0 or 7.3 ms, and takes 5.5 with 64 KiB.
 inline size_t FromThreadToThread(size_t bytes) {
   return bytes + 65536;
 }
