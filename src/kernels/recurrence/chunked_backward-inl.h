@@ -302,7 +302,8 @@ class BackwardUnit {
   template <class Rows>
   HWY_INLINE void TimesStateTransposed(const Rows& x, const Matrix& tile, T* to) {
     if constexpr (kProductsOfRows<Element>) {
-      ProductsOfRows(x, tile.LeftRows(), p_.key_dim, to, c_.dim, fetch_);
+      FourColumns(x.data, x.row, columns_.stride, m_.transposed);
+      ProductsOfRows(m_.transposed, tile.LeftRows(), p_.key_dim, to, c_.dim, fetch_);
     } else {
       const ChunkSum<T, Element> sum{
           .to = s_.products, .to_stride = kChunk, .first = TermOf(tile.LeftRows(), x)};

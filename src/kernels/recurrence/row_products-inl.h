@@ -19,35 +19,50 @@ template <class X>
 inline constexpr bool kProductsOfRows = kPairsOfRows<X>&& kTileVectors == 4;
 
 #if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3
-/// to[i][j] = ⟨row i of x, row j of y⟩ for 16 rows of x and `count` of y, of whole vectors. Columns of `to`
-/// from `count` to `stride` become 0. Four rows of y stay in the first-level cache while those of x pass.
-inline HWY_NOINLINE void ProductsOfRows(const LeftFactor<float>& x, const LeftFactor<float>& y, int64_t count,
-                                        float* to, int64_t stride, FetchedRows<float>& fetch) {
+/// Sixteen rows, four columns of all of them after the other: [columns / 4][16][4]. A vector has four columns
+/// of four rows. `columns` is a multiple of 4.
+HWY_INLINE void FourColumns(const float* rows, int64_t stride, int64_t columns, float* to) {
+  const hn::ScalableTag<float> d;
+  for (int64_t k = 0; k < columns; k += 4) {
+    _Pragma("GCC unroll 4") for (int64_t i = 0; i < kChunk; i += 4, to += 16)
+        hn::StoreU(LoadFours(d, rows + i * stride + k, stride), d, to);
+  }
+}
+
+/// to[i][j] = ⟨row i of x, row j of y⟩ for 16 rows of x, as FourColumns has them, and `count` of y, of whole
+/// vectors. Columns of `to` from `count` to `stride` become 0. Four columns of a row of y, four times in a
+/// vector, meet those of four rows of x, so that a vector of four by four products has only four lanes of
+/// each to fold: 6 permutations, where rows of 16 columns take 30.
+inline HWY_NOINLINE void ProductsOfRows(const float* x, const LeftFactor<float>& y, int64_t count, float* to,
+                                        int64_t stride, FetchedRows<float>& fetch) {
   const hn::ScalableTag<float> d;
   using V = hn::Vec<decltype(d)>;
-  const int64_t dim = x.depth, lanes = static_cast<int64_t>(hn::Lanes(d));
+  const int64_t columns = hwy::RoundUpTo(y.depth, hn::Lanes(d)), y_stride = y.row;
+  const float* y_rows = y.data;
   for (int64_t j = 0; j < count; j += 4) {
-    const float* columns[4];
+    const float* rows[4];
     // Behind the last row it is read again.
-    _Pragma("GCC unroll 4") for (int c = 0; c < 4; ++c) columns[c] =
-        y.data + HWY_MIN(j + c, count - 1) * y.row;
-    LineRun run = fetch.Run(kRun);
-    const float* rows = x.data;
-    for (int64_t i = 0; i < kChunk; i += 4, rows += 4 * x.row) {
-      V sums[16];
-      _Pragma("GCC unroll 16") for (int s = 0; s < 16; ++s) sums[s] = hn::Zero(d);
-      _Pragma("GCC unroll 4") for (int line = 0; line < 4; ++line) run.Next();
-      for (int64_t k = 0; k < dim; k += lanes) {
+    _Pragma("GCC unroll 4") for (int c = 0; c < 4; ++c) rows[c] =
+        y_rows + HWY_MIN(j + c, count - 1) * y_stride;
+    V sums[16];
+    _Pragma("GCC unroll 16") for (int s = 0; s < 16; ++s) sums[s] = hn::Zero(d);
+    const float* fours = x;
+    for (int64_t k = 0; k < columns;) {
+      const int64_t end = HWY_MIN(k + 4 * kRun, columns);
+      LineRun run = fetch.Run((end - k) / 4);
+      for (; k < end; k += 4, fours += 64) {
+        run.Next();
         V elements[4];
-        _Pragma("GCC unroll 4") for (int c = 0; c < 4; ++c) elements[c] = hn::LoadU(d, columns[c] + k);
-        _Pragma("GCC unroll 4") for (int r = 0; r < 4; ++r) {
-          const V element = hn::LoadU(d, rows + r * x.row + k);
-          _Pragma("GCC unroll 4") for (int c = 0; c < 4; ++c) sums[4 * r + c] =
-              hn::MulAdd(element, elements[c], sums[4 * r + c]);
+        _Pragma("GCC unroll 4") for (int g = 0; g < 4; ++g) elements[g] = hn::LoadU(d, fours + 16 * g);
+        _Pragma("GCC unroll 4") for (int c = 0; c < 4; ++c) {
+          const V element = hn::LoadDup128(d, rows[c] + k);
+          _Pragma("GCC unroll 4") for (int g = 0; g < 4; ++g) sums[4 * g + c] =
+              hn::MulAdd(element, elements[g], sums[4 * g + c]);
         }
       }
-      StoreFours(d, FoldLanes(d, sums), 4, to + i * stride + j, stride);
     }
+    _Pragma("GCC unroll 4") for (int g = 0; g < 4; ++g)
+        StoreFours(d, FoldFours(d, sums + 4 * g), 4, to + 4 * g * stride + j, stride);
   }
   for (int64_t i = 0; count < stride && i < kChunk; ++i) Fill(0.0f, stride - count, to + i * stride + count);
 }

@@ -205,25 +205,27 @@ HWY_INLINE V FoldLanes(D d, const V* sums) {
   return FoldEight(d, sums);
 }
 #elif HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3
-/// Sixteen sums of sixteen lanes, folded within the quarters of their vectors first, as FoldEight does. Of 30
-/// permutations 6 cross quarters; FoldPair takes 30 that all do.
+/// Four sums of each quarter's lanes, side by side in that quarter.
 template <class D, class V = hn::Vec<D>>
-HWY_INLINE V FoldLanes(D d, const V* sums) {
+HWY_INLINE V FoldFours(D d, const V* s) {
   const hn::Repartition<double, D> pairs;
   const auto fold_pair = [&](V a, V b) HWY_ATTR {
     return hn::Add(hn::InterleaveLower(d, a, b), hn::InterleaveUpper(d, a, b));
   };
-  const auto fold_four = [&](const V* s) HWY_ATTR {
-    const auto a = hn::BitCast(pairs, fold_pair(s[0], s[1])), b = hn::BitCast(pairs, fold_pair(s[2], s[3]));
-    return hn::Add(hn::BitCast(d, hn::InterleaveLower(pairs, a, b)),
-                   hn::BitCast(d, hn::InterleaveUpper(pairs, a, b)));
-  };
+  const auto a = hn::BitCast(pairs, fold_pair(s[0], s[1])), b = hn::BitCast(pairs, fold_pair(s[2], s[3]));
+  return hn::Add(hn::BitCast(d, hn::InterleaveLower(pairs, a, b)),
+                 hn::BitCast(d, hn::InterleaveUpper(pairs, a, b)));
+}
+/// Sixteen sums of sixteen lanes, folded within the quarters of their vectors first, as FoldEight does. Of 30
+/// permutations 6 cross quarters; FoldPair takes 30 that all do.
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE V FoldLanes(D d, const V* sums) {
   // The even quarters of both, and the odd ones.
   const auto fold_quarters = [&](V a, V b) HWY_ATTR {
     return hn::Add(V{_mm512_shuffle_f32x4(a.raw, b.raw, 0x88)}, V{_mm512_shuffle_f32x4(a.raw, b.raw, 0xDD)});
   };
-  return fold_quarters(fold_quarters(fold_four(sums), fold_four(sums + 4)),
-                       fold_quarters(fold_four(sums + 8), fold_four(sums + 12)));
+  return fold_quarters(fold_quarters(FoldFours(d, sums), FoldFours(d, sums + 4)),
+                       fold_quarters(FoldFours(d, sums + 8), FoldFours(d, sums + 12)));
 }
 #endif
 
