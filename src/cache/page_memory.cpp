@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <new>
 #include <utility>
 
 #include "core/huge_pages.h"
@@ -61,8 +62,8 @@ void PageMemory::free_stretch(Stretch& stretch, int order) noexcept {
 // Small pages for the first page alone: a short text writes a few rows of each layer, and huge pages would
 // bring in the whole page and what lies beside it, 8 MB for GPT-2. Then as many pages as fill a huge page, or
 // a stretch if that is more, as far as `allowed` goes; at least one.
-void PageMemory::add_slab(std::int64_t wanted, std::int64_t allowed) {
-  const bool small = slabs_.empty() && wanted == 1;
+void PageMemory::add_slab(int order, std::int64_t allowed) {
+  const bool small = slabs_.empty() && order == 0;
   const std::int64_t full = std::max(static_cast<std::int64_t>(huge_page) / page_bytes(), most_pages),
                      pages = small ? 1 : std::max<std::int64_t>(std::min(full, allowed), 1);
   const auto bytes = static_cast<std::size_t>(pages * page_bytes());
@@ -133,12 +134,18 @@ PageMemory::Page PageMemory::take(const Wish& wish, std::int64_t allowed) {
   const int order = order_within(wanted(wish));
   if (order == 0 && waiting_ > (pages_ - free_pages_) / 4) return first_waiting();
   if (Stretch* stretch = cut(order)) return taken(*stretch, 0);
-  if (allowed > 0) add_slab(std::int64_t{1} << order, allowed);
+  // A better place is worth new memory only where few pages are free, and none is worth an error.
+  if (allowed > 0 && free_pages_ <= (pages_ - free_pages_) / 4) {
+    try {
+      add_slab(order, allowed);
+    } catch (const std::bad_alloc&) {
+    }
+  }
   for (int smaller = order; smaller >= 0; --smaller) {
     if (Stretch* stretch = cut(smaller)) return taken(*stretch, 0);
   }
   if (partly_.empty()) {
-    add_slab(1, 1);
+    add_slab(0, 1);
     return taken(*cut(0), 0);
   }
   return first_waiting();

@@ -56,8 +56,9 @@ class PageMemory {
   };
   /// The page behind the last one, if that is free. Else the first page of a free stretch, of as many pages
   /// as are needed or as a quarter of those present. For the latter no more pages wait for their sequences
-  /// than a quarter of all that are used. Memory of up to `allowed` pages is taken for it. Else any free
-  /// page. Takes memory of a page if there is none. Throws std::bad_alloc.
+  /// than a quarter of all that are used. Memory of up to `allowed` pages is taken for it, unless more pages
+  /// than a quarter of the used ones are free. Else any free page. Takes memory of a page if there is none.
+  /// Throws std::bad_alloc if that cannot be had.
   Page take(const Wish& wish, std::int64_t allowed);
   void give_back(const Page& page) noexcept;
   /// Gives slabs without a used page back to the system. Returns how many pages they had.
@@ -74,7 +75,7 @@ class PageMemory {
   using Stretches = std::list<Stretch>;
 
   std::int64_t wanted(const Wish& wish) const noexcept;
-  void add_slab(std::int64_t wanted, std::int64_t allowed);
+  void add_slab(int order, std::int64_t allowed);
   Stretch* cut(int order) noexcept;
   void use(const Page& page) noexcept;
   void move(Stretch& stretch, Stretches& to) noexcept;

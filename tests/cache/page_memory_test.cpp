@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
 #include <set>
 #include <utility>
 #include <vector>
@@ -80,14 +81,14 @@ TEST(PageMemory, HoldsNoPageTwiceAndJoinsHalvesThatAreFree) {
     }
     for (const PageMemory::Page& page : held) memory.give_back(page);
     const std::int64_t pages = memory.pages();
-    // All memory is in the largest stretches again: these are had without more.
-    std::int64_t largest = 0;
-    for (; memory.has_free(); ++largest) {
+    // All memory is in the largest stretches again.
+    std::map<const PageMemory::Slab*, std::int64_t> in_largest;
+    while (memory.has_free()) {
       const PageMemory::Page page = memory.take({.needed = 8}, 0);
-      if (page.stretch->order < PageMemory::most_order) break;
+      in_largest[page.stretch->slab] += page.stretch->order == PageMemory::most_order ? 1 : 0;
     }
     EXPECT_EQ(memory.pages(), pages);
-    EXPECT_GE(largest, 1);
+    for (const auto& [slab, count] : in_largest) EXPECT_EQ(count, slab->pages / 8 * 8);
   }
 }
 
@@ -122,6 +123,31 @@ TEST(PageMemory, LetsNoMoreThanAQuarterWaitBehindForks) {
     if (stretches.insert(page.stretch).second) held += 1 << page.stretch->order;
   }
   EXPECT_LE(held, 400 + 400 / 4 + 1);  // and the page that was given back last
+}
+
+// Whole stretches stay whole while many pages wait in others.
+TEST(PageMemory, TakesSinglePagesFromStretchesThatAreUsedInPart) {
+  PageMemory memory(layout_of(300));
+  std::vector<PageMemory::Page> pages{memory.take({.needed = 8}, 16)};
+  for (int n = 1; n < 8; ++n) pages.push_back(memory.take({.last = pages.back()}, 0));
+  const PageMemory::Page other = memory.take({.needed = 8}, 16);
+  memory.give_back(other);
+  ASSERT_NE(other.stretch, pages[0].stretch);
+  for (const int n : {1, 3, 4, 5, 7}) memory.give_back(pages[static_cast<std::size_t>(n)]);
+  // Until no more than a quarter as many wait as are used.
+  for (int n = 0; n < 4; ++n) EXPECT_EQ(memory.take({}, any).stretch, pages[0].stretch) << n;
+}
+
+// Texts of one page end, and another one grows: it uses what they left before there is new memory.
+TEST(PageMemory, UsesWhatEndedTextsLeft) {
+  PageMemory memory(layout_of(300));
+  std::vector<PageMemory::Page> short_texts;
+  for (int n = 0; n < 256; ++n) short_texts.push_back(memory.take({}, any));
+  for (std::size_t n = 0; n < short_texts.size(); n += 2) memory.give_back(short_texts[n]);
+  PageMemory::Page last{};
+  for (std::int64_t n = 0; n < 256; ++n) last = memory.take({.last = last, .present = n}, any);
+  constexpr std::int64_t used = 128 + 256, slab = 13;
+  EXPECT_LE(memory.pages(), used + used / 4 + slab);
 }
 
 // A short text touches little of it, and huge pages would bring in all of it.
