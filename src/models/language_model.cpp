@@ -148,6 +148,16 @@ void LanguageModel::check_length(const char* function, const char* argument, std
                           std::to_string(length));
 }
 
+// Every row is rotated as one of a text with `read` tokens.
+void LanguageModel::check_padding(const char* function, const Padded& tokens, std::int64_t read) const {
+  const auto is_shorter = [&](std::int64_t length) { return length < tokens.length; };
+  if (read <= longest_kept() || std::ranges::none_of(tokens.lengths, is_shorter)) return;
+  throw InvalidArgument(function, "tokens",
+                        "texts of one length, where more than " + std::to_string(longest_kept()) +
+                            " tokens have other rotary frequencies",
+                        std::to_string(tokens.size) + " of up to " + std::to_string(tokens.length));
+}
+
 nn::Var LanguageModel::embed(nn::Context& context, std::span<const std::int32_t> ids,
                              std::int64_t size) const {
   const auto length = static_cast<std::int64_t>(ids.size()) / size;
@@ -160,11 +170,7 @@ nn::Var LanguageModel::hidden(nn::Context& context, const Padded& tokens,
                               const std::function<Tensor*(std::size_t)>& log_decays) {
   check("LanguageModel::hidden", tokens);
   check_length("LanguageModel::hidden", "tokens", 0, tokens.length, Reuse::off);
-  if (tokens.size > 1 && tokens.length > longest_kept())
-    throw InvalidArgument("LanguageModel::hidden", "tokens",
-                          "one text, where its length decides its rotary frequencies: more than " +
-                              std::to_string(longest_kept()) + " tokens",
-                          std::to_string(tokens.size) + " texts of up to " + std::to_string(tokens.length));
+  check_padding("LanguageModel::hidden", tokens, tokens.length);
   return stack_(context, embed(context, tokens.ids, tokens.size),
                 {.mask = Causal{}, .weights = weights, .log_decays = log_decays});
 }
@@ -179,6 +185,7 @@ nn::Var LanguageModel::loss(nn::Context& context, const Padded& tokens, const Lo
   }
   if (std::holds_alternative<nn::LearnedPositions>(stack_.spec().positions))
     check_length("LanguageModel::loss", "tokens", 0, read, Reuse::off);
+  check_padding("LanguageModel::loss", tokens, read);
   if (logit_cap_)
     throw InvalidArgument("LanguageModel::loss", "model", "one without a cap of logits",
                           "a cap of " + std::to_string(*logit_cap_));

@@ -143,6 +143,8 @@ autograd::CrossEntropyStats evaluate(models::LanguageModel& model, std::span<con
   for (const auto& [name, value] : {std::pair{"window", window}, std::pair{"batch", batch}}) {
     if (value < 1) throw InvalidArgument("evaluate", name, "at least 1", std::to_string(value));
   }
+  // The last window may be shorter, and its length may decide its rotary frequencies.
+  if (window > model.longest_kept()) batch = 1;
   const std::int64_t predicted = std::max<std::int64_t>(std::ssize(ids) - 1, 0),
                      windows = (predicted + window - 1) / window;
   return sum_over_batches((windows + batch - 1) / batch, between,

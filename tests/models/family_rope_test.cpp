@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 
@@ -153,6 +154,26 @@ TEST_F(FamilyRope, KeptTextsEndWhereFrequenciesChange) {
     const std::vector<std::vector<std::int32_t>> texts{ids_of(18), ids_of(4)};
     EXPECT_NO_THROW(model.hidden(context, pad(std::span(texts).first(1))));
     EXPECT_THROW(model.hidden(context, pad(texts)), InvalidArgument);
+    EXPECT_THROW(model.loss(context, pad(texts)), InvalidArgument);
+  }
+}
+
+// A loss of texts of one length is that of each alone.
+TEST_F(FamilyRope, LossesOfLongTextsOfOneLengthAddUp) {
+  for (const json& config : kinds()) {
+    save_random_model(folder.string(), config.dump());
+    LanguageModel model = ModelFolder(folder).language_model();
+    std::vector<std::vector<std::int32_t>> texts{ids_of(15), ids_of(15)};
+    std::reverse(texts[1].begin(), texts[1].end());
+    nn::Context context;
+    autograd::CrossEntropyStats together, alone;
+    model.loss(context, pad(texts), {}, &together);
+    for (const std::vector<std::int32_t>& text : texts) {
+      autograd::CrossEntropyStats one;
+      model.loss(context, pad({&text, 1}), {}, &one);
+      alone += one;
+    }
+    EXPECT_NEAR(together.log_likelihood, alone.log_likelihood, 1e-5 * std::abs(alone.log_likelihood));
   }
 }
 

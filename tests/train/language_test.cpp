@@ -109,6 +109,34 @@ TEST(LanguageValidation, HasTheSumsOfItsWindows) {
   EXPECT_THROW(evaluate(model, text(20), window, 0), InvalidArgument);
 }
 
+// Frequencies that depend on the length are those of each window, also of the last and shorter one.
+TEST(EvaluateLanguage, GivesLongWindowsTheirOwnLengths) {
+  constexpr std::int64_t window = 10;
+  nn::StackSpec stack = tiny("attention").stack().spec();
+  stack.blocks.clear();
+  const Rope rope{.rotary_dim = 8, .scaling = DynamicNtkScaling{.factor = 4.0, .original_max_positions = 4}};
+  nn::AttentionOptions attention{.num_query_heads = 2};
+  attention.rope.emplace(rope, 64);
+  stack.blocks.push_back({.mixer = attention});
+  models::LanguageModel model({.vocabulary = words, .positions = 64, .stack = stack},
+                              [](const std::string&, const Shape& shape) {
+                                return Tensor::normal(shape, static_cast<std::uint64_t>(shape.rank()));
+                              });
+  ASSERT_EQ(model.longest_kept(), 4);
+  const std::vector<std::int32_t> ids = text(26);
+  autograd::CrossEntropyStats expected;
+  for (std::size_t begin = 0; begin + 1 < ids.size(); begin += window) {
+    const std::vector<std::int32_t> one(
+        ids.begin() + static_cast<std::ptrdiff_t>(begin),
+        ids.begin() + static_cast<std::ptrdiff_t>(std::min(begin + window + 1, ids.size())));
+    nn::Context context;
+    autograd::CrossEntropyStats stats;
+    model.loss(context, models::pad({&one, 1}), {}, &stats);
+    expected += stats;
+  }
+  EXPECT_EQ(evaluate(model, ids, window, 16).log_likelihood, expected.log_likelihood);
+}
+
 void expect_same_weights(const models::LanguageModel& a, const models::LanguageModel& b) {
   auto other = b.parameters().all().begin();
   for (const nn::Parameter& parameter : a.parameters().all()) {

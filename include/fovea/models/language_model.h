@@ -90,13 +90,14 @@ class LanguageModel {
 
   /// The input of the output layer, [size, length, dim]. Row i depends on tokens 0..i of its sequence alone,
   /// so no row depends on padding at the end. `weights` and `log_decays`: as in TransformerStack::Call.
-  /// Throws InvalidArgument for tokens whose members do not belong together, as `loss` does, and for several
+  /// Throws InvalidArgument for tokens whose members do not belong together, as `loss` does, and for padded
   /// texts of more than longest_kept() tokens.
   nn::Var hidden(nn::Context& context, const Padded& tokens,
                  const std::function<Tensor*(std::string_view, std::size_t)>& weights = {},
                  const std::function<Tensor*(std::size_t)>& log_decays = {});
   /// The cross-entropies of all tokens but the first of each sequence, each given those before it, reduced:
-  /// [1]. Throws InvalidArgument where no sequence has two tokens, and for a model that caps its logits.
+  /// [1]. Throws InvalidArgument where no sequence has two tokens, for padded texts that read more than
+  /// longest_kept() tokens, and for a model that caps its logits.
   nn::Var loss(nn::Context& context, const Padded& tokens, const LossOptions& options = {},
                autograd::CrossEntropyStats* stats = nullptr);
   /// What softmax makes probabilities of, for rows of `hidden` [..., dim]: [rows, vocabulary]. Not recorded.
@@ -127,6 +128,7 @@ class LanguageModel {
 
  private:
   /// Refuses more tokens behind `before` than the model reads.
+  void check_padding(const char* function, const Padded& tokens, std::int64_t read) const;
   void check_length(const char* function, const char* argument, std::int64_t before, std::int64_t length,
                     Reuse reuse) const;
   nn::Var embed(nn::Context& context, std::span<const std::int32_t> ids, std::int64_t size) const;
