@@ -330,6 +330,18 @@ TEST(FamilyConfigs, PublishedKeysOfNomicBert) {
     other[key] = value;
     EXPECT_NE(refusal(other).find(std::string(key) + ": expected"), std::string::npos);
   }
+  // transformers reads today's names alone.
+  for (const auto& [key, same, value] : {std::tuple{"n_embd", "hidden_size", json(64)},
+                                         {"n_layer", "num_hidden_layers", json(9)},
+                                         {"layer_norm_epsilon", "layer_norm_eps", json(0.125)}}) {
+    json both = today;
+    both[same] = today.value(same, json(1e-12));
+    both[key] = value;
+    EXPECT_NE(refusal(both).find(std::string(key) + ": expected the value of " + same), std::string::npos)
+        << refusal(both);
+    both[same] = value;
+    EXPECT_EQ(refusal(both).find(key), std::string::npos) << refusal(both);
+  }
 }
 
 TEST(FamilyConfigs, NoMoreElementsAreRotatedThanAHeadHas) {

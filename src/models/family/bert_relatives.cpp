@@ -1,6 +1,7 @@
 // Encoders that are BERT's or Llama's block with other values. Facts and names: transformers 5.23, and older
 // forms.
 #include <string>
+#include <utility>
 
 #include "models/family/decoder_parts.h"
 #include "models/family/encoder_parts.h"
@@ -117,6 +118,22 @@ Family roformer() {
       .unused = {"cls.predictions.bias", "*encoder.embed_positions.weight"}};
 }
 
+// The published files have other names of these keys, which transformers does not read.
+void read_published_names(ConfigReader& reader, C& config) {
+  for (const auto& [published, today] : {std::pair{"n_embd", "hidden_size"},
+                                         {"n_head", "num_attention_heads"},
+                                         {"n_inner", "intermediate_size"},
+                                         {"n_layer", "num_hidden_layers"},
+                                         {"n_positions", "max_position_embeddings"},
+                                         {"layer_norm_epsilon", "layer_norm_eps"}}) {
+    const nlohmann::json *before = reader.find(published), *now = reader.find(today);
+    if (before && now && *before != *now)
+      reader.refuse(published, "the value of " + std::string(today) + ", if it is there at all", *before);
+  }
+  if (const nlohmann::json* width = reader.find("n_embd"))
+    config.dim = reader.size("n_embd", *width, 1, most_dim).value_or(config.dim);
+}
+
 // BERT's places of norms around a gated feed-forward part, rotary positions, and no biases in blocks.
 Family nomic_bert() {
   C defaults = bert_defaults();
@@ -143,7 +160,7 @@ Family nomic_bert() {
                                        {"head_dim", SizeField{&C::head_dim, most_dim}},
                                        {"rope_parameters", read_rope},
                                        // Of the published files, whose class is not of transformers.
-                                       {"n_embd", SizeField{&C::dim, most_dim}},
+                                       {"n_embd", read_published_names},
                                        {"n_head", SizeField{&C::heads, most_dim}},
                                        {"n_inner", SizeField{&C::feed_forward, most_dim}},
                                        {"n_layer", SizeField{&C::layers, most_layers}},

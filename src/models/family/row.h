@@ -1,5 +1,5 @@
-// The table of families: what is in it, and the reader that its rows are written for. decoders.cpp and
-// encoders.cpp have the rows.
+// The table of families: what is in it, and the reader that its rows are written for. The other
+// files of this folder have the rows.
 #pragma once
 
 #include <cstdint>
