@@ -346,10 +346,8 @@ void generate(GenerateOptions o) {
     else
       write_texts(o, folder, out);
   } catch (const InvalidArgument& error) {
-    // The sampler and the search know no folder.
-    if (error.argument() != "log_probabilities" && error.argument() != "model") throw;
-    throw FileError(folder.path().string(), -1,
-                    "the probabilities of its model: expected " + error.expected() + ", got " + error.got());
+    if (!is_of_probabilities(error)) throw;
+    throw of_probabilities(error, folder.path().string());
   }
   checked(out, o.output);
 }

@@ -56,11 +56,11 @@ std::string answer_line(const json& id, const AnswerText& answer) {
 }
 
 AnswerText text_of_answer(const Coder& coder, const Line& line, const Ids& prompt,
-                          const models::Answer& answer) {
+                          const models::Answer& answer, const std::string& model) {
   static constexpr const char* names[] = {"length", "stop", "cancelled", "failed"};
   return {line.stream ? *line.text + line.stream->rest() : text_of(coder, prompt, answer.generated.ids),
           names[static_cast<std::size_t>(answer.finish)], answer.generated.log_probabilities,
-          message_of(answer.error)};
+          message_of(answer.error, model)};
 }
 
 // Answers in the order of the lines, each printed once all before it are there. They are kept until then, and
@@ -179,7 +179,7 @@ class BatchedLines {
     if (!answers_.read(reader_, from, number, line)) return;
     models::Request request = std::move(line.request);
     request.done = [this, number, line, prompt = request.prompt](const models::Answer& answer) {
-      answers_.set(number, line.id, text_of_answer(coder_, line, prompt, answer));
+      answers_.set(number, line.id, text_of_answer(coder_, line, prompt, answer, o_.model));
     };
     try {
       if (!line.length_given)
@@ -270,7 +270,7 @@ class SearchedLines {
     return [&](std::size_t n, const std::vector<models::BeamText>& found, const std::exception_ptr& error) {
       const auto& [number, id] = places_[n];
       if (error)
-        answers_.set(number, id, {.text = {}, .finish = "failed", .error = message_of(error)});
+        answers_.set(number, id, {.text = {}, .finish = "failed", .error = message_of(error, o_.model)});
       else if (!found.empty() && !stop_requested()) {
         const models::BeamText& best = found.front();
         answers_.set(number, id,

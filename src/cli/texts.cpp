@@ -71,13 +71,24 @@ void check_utf8(const std::string& command, const std::string& option, const std
                           "other bytes, from byte " + std::to_string(bad + 1) + " on");
 }
 
-std::string message_of(const std::exception_ptr& error) {
+std::string message_of(const std::exception_ptr& error, const std::string& model) {
   if (!error) return "";
   try {
     std::rethrow_exception(error);
+  } catch (const InvalidArgument& caught) {
+    return is_of_probabilities(caught) ? of_probabilities(caught, model).what() : caught.what();
   } catch (const std::exception& caught) {
     return caught.what();
   }
+}
+
+bool is_of_probabilities(const InvalidArgument& error) {
+  return error.argument() == "log_probabilities" || error.argument() == "model";
+}
+
+FileError of_probabilities(const InvalidArgument& error, const std::string& model) {
+  return FileError(model, -1,
+                   "the probabilities of its model: expected " + error.expected() + ", got " + error.got());
 }
 
 void expect_number(double value, const std::string& model, const std::string& what) {

@@ -46,8 +46,12 @@ std::vector<std::string> all_lines(const std::string& input);
 /// Throws InvalidArgument for an option whose text is not UTF-8.
 void check_utf8(const std::string& command, const std::string& option, const std::string& text);
 
-/// What a failed search or text threw; "" for none.
-std::string message_of(const std::exception_ptr& error);
+/// Whether a sampler or a search found that a model's probabilities are no numbers.
+bool is_of_probabilities(const InvalidArgument& error);
+/// The same with the model's folder, which the sampler and the search do not know.
+FileError of_probabilities(const InvalidArgument& error, const std::string& model);
+/// What a failed search or text threw, with the folder of its model; "" for none.
+std::string message_of(const std::exception_ptr& error, const std::string& model);
 
 /// Throws Error if a value that the model computed for `what` is NaN.
 void expect_number(double value, const std::string& model, const std::string& what);

@@ -405,7 +405,7 @@ if "$fovea" embed --model ids --ids-file wrong.txt --hidden --output out.npy 2>e
 grep -q 'wrong.txt (line 1): has the id 100000' errors || fail "$(cat errors)"
 # A weight that is NaN is told of, and so is what generation_config.json says and nobody applies.
 cp -r ids nan
-python3 - nan/model.safetensors <<'END'
+cat >nan.py <<'END'
 import json, struct, sys
 raw = bytearray(open(sys.argv[1], "rb").read())
 length = struct.unpack("<Q", raw[:8])[0]
@@ -415,6 +415,7 @@ begin = 8 + length + header[name]["data_offsets"][0]
 raw[begin : begin + 4] = struct.pack("<f", float("nan"))
 open(sys.argv[1], "wb").write(raw)
 END
+python3 nan.py nan/model.safetensors
 if "$fovea" embed --model nan --ids-file ids.txt --hidden --output out.npy 2>errors; then fail "wrote NaN"; fi
 grep -q 'is no number (NaN)' errors || fail "$(cat errors)"
 if "$fovea" score text --model nan --ids-file ids.txt 2>errors; then fail "scored NaN"; fi
@@ -422,6 +423,14 @@ grep -q 'for text 1 is no number (NaN)' errors || fail "$(cat errors)"
 for search in "" --greedy "--beam-size 2"; do
   if "$fovea" generate --model nan --prompt-ids '3 4' --max-new-tokens 2 $search >out 2>errors; then fail "wrote from NaN"; fi
   grep -q 'nan: the probabilities of its model: expected .*, got n' errors || fail "$search: $(cat errors)"
+done
+cp -r model nan-words
+python3 nan.py nan-words/model.safetensors
+for search in --greedy "--beam-size 2"; do
+  if echo '{"prompt": "a"}' | "$fovea" generate --model nan-words --input - --max-new-tokens 2 $search >out 2>errors; then
+    fail "wrote lines from NaN"
+  fi
+  grep -q 'nan-words: the probabilities of its model: expected .*, got n' out || fail "$search: $(cat out errors)"
 done
 echo '{"renormalize_logits": true, "chat_format": "x", "use_cache": true}' >ids/generation_config.json
 "$fovea" generate --model ids --prompt-ids '5 6' --length 2 --greedy >/dev/null 2>errors
