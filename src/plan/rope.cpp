@@ -294,13 +294,21 @@ RopeTable::RopeTable(const Rope& rope, std::int64_t positions, DType dtype, Exec
 RopeTable::RopeTable(std::span<const RopeTable> tables)
     : layout_(tables.empty() ? RopeLayout::half_split : tables[0].layout()) {
   std::int64_t positions = 0;
-  for (const RopeTable& table : tables) {
+  for (std::size_t n = 0; n < tables.size(); ++n) {
+    const RopeTable& table = tables[n];
     const bool fits = table.cosines().rank() == 2 && table.rotary_dim() == tables[0].rotary_dim() &&
                       table.cosines().dtype() == tables[0].cosines().dtype() && table.layout() == layout_;
-    if (!fits)
-      throw InvalidArgument("RopeTable", "tables",
-                            "tables of one rotary_dim, dtype and layout, without a batch",
-                            to_string(table.cosines().shape()));
+    if (!fits) {
+      const auto text = [](const RopeTable& x) {
+        return std::string(to_string(x.cosines().dtype())) + " " + to_string(x.cosines().shape()) +
+               (x.layout() == RopeLayout::interleaved ? " interleaved" : " half-split");
+      };
+      throw InvalidArgument(
+          "RopeTable", "tables[" + std::to_string(n) + "]",
+          "[positions, rotary_dim / 2] with the rotary_dim, dtype and layout of tables[0], " +
+              text(tables[0]),
+          text(table));
+    }
     positions += table.positions();
   }
   if (tables.empty()) throw InvalidArgument("RopeTable", "tables", "at least one", "none");

@@ -68,8 +68,8 @@ class Batcher {
   Batcher& operator=(const Batcher&) = delete;
 
   /// Queues a request, and returns its number: 1, 2, ... Throws what `generate` throws, and InvalidArgument
-  /// if the text would be longer than the model's longest(). Throws CacheFull if limit_bytes could not hold
-  /// the text even alone.
+  /// if the text would be longer than the model's longest_kept(). Throws CacheFull if limit_bytes could not
+  /// hold the text even alone.
   std::uint64_t submit(Request request);
   /// Ends a request before the next step; its answer has what is written. False if it has ended already, or
   /// never was.

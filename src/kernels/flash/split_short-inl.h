@@ -36,7 +36,8 @@ HWY_INLINE bool HoldsAll(const CachedRows& rows, int64_t length) {
   return end >= length;
 }
 
-/// body(first row, count of rows, position of the first) for the runs of rows [0, length) of a head.
+/// body(first row, count of rows, position of the first, number of the run) for the runs of rows [0, length)
+/// of a head.
 template <class S, class Body>
 HWY_INLINE void ForRunsOfHead(const HeadRuns<S>& head, int64_t length, Body&& body) {
   for (int64_t n = 0, begin = 0; begin < length; begin += head.rows->runs[n++].count)

@@ -31,8 +31,8 @@ HWY_INLINE void FourColumns(const float* rows, int64_t stride, int64_t columns, 
 
 /// to[i][j] = ⟨row i of x, row j of y⟩ for 16 rows of x, as FourColumns has them, and `count` of y, of whole
 /// vectors. Columns of `to` from `count` to `stride` become 0. Four columns of a row of y, four times in a
-/// vector, meet those of four rows of x, so that a vector of four by four products has only four lanes of
-/// each to fold: 6 permutations, where rows of 16 columns take 30.
+/// vector, meet those of four rows of x. So a vector of four by four products has only four lanes of each to
+/// fold. That takes 6 permutations, where rows of 16 columns take 30.
 inline HWY_NOINLINE void ProductsOfRows(const float* x, const LeftFactor<float>& y, int64_t count, float* to,
                                         int64_t stride, FetchedRows<float>& fetch) {
   const hn::ScalableTag<float> d;
