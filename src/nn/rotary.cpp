@@ -57,7 +57,8 @@ RopeTable Rotary::table(std::int64_t positions) const {
 RopeTable Rotary::table(std::span<const std::int64_t> lengths, std::span<std::int64_t> first) const {
   const std::int64_t longest = lengths.empty() ? 0 : *std::max_element(lengths.begin(), lengths.end());
   const auto& changes = growing_->changes;
-  if (!changes || longest <= *changes) return table(longest);
+  // Beyond the limit the rotation refuses a position. In rows of several lengths it would find another's.
+  if (!changes || longest <= *changes || longest > growing_->limit) return table(longest);
   const bool exact = std::holds_alternative<DynamicNtkScaling>(growing_->rope->scaling);
   // Lengths with the same frequencies: by the longest of them that the call has.
   std::map<std::int64_t, std::int64_t> kinds;

@@ -53,6 +53,10 @@ TEST(Rotary, LongerSequencesHaveOtherFrequencies) {
       for (std::int64_t p = before[e]; p < lengths[e]; ++p)
         ASSERT_EQ(table.cosines().at<float>({first[e] + p - before[e], 1}), own.cosines().at<float>({p, 1}));
     }
+    // Position 400 of a limit of 400 is in no row, and so not in another sequence's.
+    const std::vector<std::int64_t> beyond{401, 150};
+    std::vector<std::int64_t> none{0, 0};
+    EXPECT_LE(rotary.table(beyond, none).positions(), rotary.limit());
   }
 }
 
