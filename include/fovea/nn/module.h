@@ -90,7 +90,7 @@ struct Context {
   bool training() const noexcept { return tape != nullptr; }
   /// What it gives for inference borrows the packed matrix and the rows of the parameter. Between two tokens
   /// weights drive all else out of the caches, and threads that read a matrix share the line of its counter.
-  /// Counters took up to 63 us of a token of SmolLM in int8.
+  /// docs/tried.md has what that and three more such lines took of a token of SmolLM.
   Var use(Parameter& parameter) {
     const auto borrowed = []<class T>(const std::shared_ptr<const T>& owned) {
       return std::shared_ptr<const T>(std::shared_ptr<const T>(), owned.get());
